@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -60,9 +61,9 @@ class CountedRows:
     by_date: Mapping[date, int]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TableAt:
-    """A Delta table at one version, as Delta's own objects."""
+    """A Delta table at one version, as Delta's own objects; what it says of itself is asked for once."""
 
     spark: SparkSession
     uri: str
@@ -75,7 +76,7 @@ class TableAt:
         log = delta_log(spark, uri)
         return cls(spark, uri, log, snapshot_at(spark, log, version))
 
-    @property
+    @cached_property
     def schema(self) -> StructType:
         from pyspark.sql.types import StructType
 
@@ -130,7 +131,7 @@ class TableAt:
         """The rows of some files by their statistics."""
         return count_rows([as_json(add)["add"] for add in adds], self.date_column)
 
-    @property
+    @cached_property
     def partition_columns(self) -> list[str]:
         return partition_columns(metadata_of(self.snapshot))
 
@@ -154,7 +155,7 @@ class TableAt:
         """What the table's files call the column ``date``."""
         return physical_name("date", self._schema_text)
 
-    @property
+    @cached_property
     def _schema_text(self) -> str:
         return schema_text(metadata_of(self.snapshot))
 

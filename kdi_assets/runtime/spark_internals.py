@@ -5,7 +5,9 @@ Spark may change them without notice. ``tests/spark/test_internals.py`` asks a s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -221,80 +223,70 @@ def last_expression(rows: DataFrame) -> Any:
     return analysed_plan(rows).expressions().last()
 
 
-def is_deterministic(tree: Any) -> bool:
-    """Whether a node of a plan, or an expression, gives the same each time."""
-    return bool(tree.deterministic())
+def is_deterministic(expression: Any) -> bool:
+    """Whether an expression gives the same each time."""
+    return bool(expression.deterministic())
 
 
 def has_subquery(spark: SparkSession, expression: Any) -> bool:
     return bool(expression.containsPattern(_patterns(spark).PLAN_EXPRESSION()))
 
 
-def has_clock(spark: SparkSession, tree: Any) -> bool:
-    """Whether an expression in the tree is one of the time now, of the user, or of the session."""
-    return bool(tree.containsPattern(_patterns(spark).CURRENT_LIKE()))
+def has_clock(spark: SparkSession, expression: Any) -> bool:
+    """Whether it has one of the time now, of the user, or of the session."""
+    return bool(expression.containsPattern(_patterns(spark).CURRENT_LIKE()))
 
 
 def _patterns(spark: SparkSession) -> Any:
     return jvm_view(spark).org.apache.spark.sql.catalyst.trees.TreePattern
 
 
-def plan_nodes(plan: Any) -> Iterator[Any]:
-    """A node and all below it."""
-    nodes = [plan]
-    while nodes:
-        node = nodes.pop()
-        yield node
-        nodes += listed(node.children())
+@dataclass(frozen=True, slots=True)
+class PlanNode:
+    """A node of Spark's analysed plan.
+
+    Attributes:
+        has_subqueries: Whether it, or a node below it, has some.
+        is_deterministic: The same of all expressions.
+        columns: Name and id of each column.
+        made: The id of each column that it makes, with those of the columns that it is made of.
+        grouped_by: The ids of the columns that groups are made by; ``None``: it makes no groups.
+        query_of_with: The id of a query of WITH; ``None``: it is none.
+        reads_with: The id of the query of WITH that it reads; ``None``: it reads none.
+    """
+
+    name: str
+    has_children: bool
+    has_subqueries: bool
+    is_deterministic: bool
+    columns: Sequence[tuple[str, int]]
+    made: Sequence[tuple[int, Sequence[int]]]
+    grouped_by: Sequence[int] | None
+    query_of_with: int | None
+    reads_with: int | None
 
 
-def node_name(node: Any) -> str:
-    return str(node.nodeName())
+def plan_nodes(rows: DataFrame) -> list[PlanNode]:
+    """The nodes of Spark's plan of the rows, the top one first; one call, where each fact of each would be one."""
+    told = jvm_view(rows.sparkSession).kdi.expressions.PlanNodes.toJson(jvm_frame(rows))
+    return [PlanNode(**node) for node in json.loads(told)]
 
 
-def has_children(node: Any) -> bool:
-    return bool(node.children().size())
-
-
-def node_has_subqueries(node: Any) -> bool:
-    return bool(node.subqueriesAll().size())
-
-
-def node_columns(node: Any) -> list[tuple[str, int]]:
-    """Name and id of the columns of a node."""
-    return [(str(column.name()), _id(column)) for column in listed(node.output())]
-
-
-def columns_of_ctes(nodes: Sequence[Any]) -> dict[int, int]:
+def columns_of_ctes(nodes: Sequence[PlanNode]) -> dict[int, int]:
     """The ids that columns have in the query of a CTE, by those that they have where it is read."""
-    names = [(node_name(node), node) for node in nodes]
-    queries = {int(node.id()): node_columns(node) for name, node in names if name == "CTERelationDef"}
-    reads = [(node, queries.get(int(node.cteId()), [])) for name, node in names if name == "CTERelationRef"]
+    queries = {node.query_of_with: node.columns for node in nodes if node.query_of_with is not None}
     return {
         read_id: query_id
-        for read, query in reads
-        for (_, read_id), (_, query_id) in zip(node_columns(read), query, strict=False)
+        for node in nodes
+        if node.reads_with is not None
+        for (_, read_id), (_, query_id) in zip(node.columns, queries.get(node.reads_with, ()), strict=False)
         if read_id != query_id
     }
 
 
-def columns_made_by(node: Any) -> Iterator[tuple[int, set[int]]]:
-    """The ids of the columns that a node makes, each with those that it is made of."""
-    for expression in listed(node.expressions()):
-        if str(expression.getClass().getSimpleName()) == "Alias":
-            yield _id(expression), _ids(expression.references().toSeq())
-    if node_name(node) == "Generate":
-        source = _ids(node.generator().references().toSeq())
-        for attribute in listed(node.generatorOutput()):
-            yield _id(attribute), source
-
-
-def _ids(attributes: Any) -> set[int]:
-    return {_id(attribute) for attribute in listed(attributes)}
-
-
-def _id(attribute: Any) -> int:
-    return int(attribute.exprId().id())
+def rows_ask_clock(rows: DataFrame) -> bool:
+    """Whether an expression of the rows is one of the time now, of the user, or of the session."""
+    return bool(jvm_view(rows.sparkSession).kdi.expressions.PlanNodes.askClock(jvm_frame(rows)))
 
 
 def avro_type(schema: str) -> Any:

@@ -169,10 +169,11 @@ def _refused(rows: DataFrame, sql: str, *, may_ask_clock: bool = True) -> str:
     """Why Spark does not understand an expression over the rows, or why we refuse it; empty if it is right."""
     from pyspark.errors import AnalysisException, ParseException
 
-    from kdi_assets.follow.refine.transform import CLOCK_ASKED, asks_clock
+    from kdi_assets.follow.refine.transform import CLOCK_ASKED
+    from kdi_assets.runtime.spark_internals import rows_ask_clock
 
     try:
         selected = rows.selectExpr(sql)  # analysed here
     except (AnalysisException, ParseException) as refusal:
         return first_line(refusal).rstrip("; ")
-    return CLOCK_ASKED if not may_ask_clock and asks_clock(selected) else ""
+    return CLOCK_ASKED if not may_ask_clock and rows_ask_clock(selected) else ""

@@ -47,7 +47,7 @@ def compute(inputs: Inputs, lake: str) -> Computed:
     refuse_clock(inputs.table, change.rows, "mode")
     if isinstance(change.replaces, WholeTable):  # all other changes are of new rows, or of dates that are kept
         change = replace(change, rows=of_kept_dates(change.rows, inputs.plan.kept.first))
-    return replace(computed, change=replace(change, small_enough=inputs.small_enough))
+    return replace(computed, change=replace(change, small_enough=change.small_enough or inputs.small_enough))
 
 
 def _computed(inputs: Inputs, mode: Mode, lake: str) -> Computed:
@@ -66,9 +66,13 @@ def _rows_as_they_are(inputs: Inputs) -> TableChange:
     if inputs.plan.kind == "rebuild":
         return TableChange(inputs.all_rows(), WholeTable())
     if inputs.plan.kind == "dates":
+        replaced = RowsOfDates(inputs.plan.dates)
         if isinstance(inputs.table.mode, ReplaceDates):
+            if made_by_date := inputs.rows_made_by_date():
+                rows, few = made_by_date
+                return TableChange(rows, replaced, small_enough=few)
             _refuse_moved_dates(inputs)
-        return TableChange(inputs.rows_of(inputs.plan.dates), RowsOfDates(inputs.plan.dates))
+        return TableChange(inputs.rows_of(inputs.plan.dates), replaced)
     return TableChange(inputs.new_rows(), NoRows())
 
 

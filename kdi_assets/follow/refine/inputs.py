@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.delta.files import FILE, TableAt, rows_at
+from kdi_assets.delta.files import FILE, MOST_FILES, TableAt, rows_at
 from kdi_assets.delta.internals import bytes_of
 from kdi_assets.documents.model.refined_modes import ReplaceDates
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.plan import RefinePlan
-from kdi_assets.follow.refine.read import DAY, FEED_COLUMNS, appended_rows, change_rows, with_keys
-from kdi_assets.follow.refine.transform import keeps_date, transform
+from kdi_assets.follow.refine.read import DAY, FEED_COLUMNS, appended_rows, change_rows, in_one_task, with_keys
+from kdi_assets.follow.refine.transform import is_made_by_date, keeps_date, transform
 from kdi_assets.follow.upstream import UpstreamChanges
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ SMALL_BYTES = 8 << 20
 """Files that are together at most this large are all written again: finding those with the keys would cost more."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Inputs:
     """The rows that one plan computes with; every frame went through the document's SQL or function."""
 
@@ -45,6 +46,24 @@ class Inputs:
             frames = {u.view: self._upstream_rows_of(u, dates) for u in self.plan.upstreams}
         return transform(self.spark, self.table, frames).where(in_dates(dates))
 
+    def rows_made_by_date(self) -> tuple[DataFrame, bool] | None:
+        """The rows of the plan's dates, if a row of a date is made of the upstream rows of that date alone.
+
+        Returns:
+            The rows, and whether one task computes them; ``None`` if they may be made of rows of other dates.
+        """
+        if len(self.plan.upstreams) > 1 or self.table.python:  # a function may have read other rows already
+            return None
+        (upstream,), dates = self.plan.upstreams, self.plan.dates
+        table = TableAt.open(self.spark, upstream.uri, upstream.version)
+        if not table.is_partitioned_by_date:
+            return None
+        files = table.files_of_dates(dates)
+        few = len(files) <= MOST_FILES and is_small(map(bytes_of, files))
+        frame = in_one_task(table.rows_of(files)) if few else table.rows_of(files)
+        rows = transform(self.spark, self.table, {upstream.view: frame})
+        return (rows.where(in_dates(dates)), few) if is_made_by_date(rows, frame) else None
+
     def rows_of_changed_dates(self) -> Iterator[DataFrame]:
         """The result over the dates that changed upstream alone; none if its dates are theirs by analysis.
 
@@ -65,9 +84,10 @@ class Inputs:
                 yield rows
 
     def new_rows(self) -> DataFrame:
-        """The result over the rows that were added, if upstream rows were only added."""
+        """The result over the rows that were added, if upstream rows were only added; few of them in one partition."""
         (changes,) = self.plan.upstreams
-        return transform(self.spark, self.table, {changes.view: appended_rows(self.spark, changes)})
+        rows = transform(self.spark, self.table, {changes.view: appended_rows(self.spark, changes)})
+        return in_one_task(rows) if self.small_enough else rows
 
     def touched_rows(self) -> DataFrame:
         """The result over all rows that were added, changed or removed, in their old and their new form."""
@@ -105,7 +125,7 @@ class Inputs:
             keys: Named as in the table.
             dates: The rows are on these dates only; ``None``: on any.
         """
-        table = self._refined_table
+        table = self.refined_table
         files = table.files() if dates is None else table.files_of_dates(dates)
         if is_small(map(bytes_of, files)):
             return files
@@ -116,18 +136,18 @@ class Inputs:
 
     def rows_in(self, files: Collection[Any]) -> DataFrame:
         """The rows of some files of the refined table."""
-        return self._refined_table.rows_of(files)
+        return self.refined_table.rows_of(files)
 
     def rows_on(self, dates: Collection[date]) -> DataFrame:
         """The rows of the refined table on some dates, with the names of their files as ``_kdi_file``."""
         from pyspark.sql import functions as F
 
-        table = self._refined_table
+        table = self.refined_table
         return table.rows_of(table.files_of_dates(dates)).select("*", F.col("_metadata.file_name").alias(FILE))
 
     def files_named(self, names: Collection[str]) -> tuple[Any, ...]:
         """Delta's actions of files of the refined table."""
-        return self._refined_table.files_named(names)
+        return self.refined_table.files_named(names)
 
     def _upstream_rows(self, upstream: UpstreamChanges) -> DataFrame:
         """All rows; of few files, without the Spark jobs by which Delta finds those of the dates that are read."""
@@ -143,8 +163,9 @@ class Inputs:
         by_text = "date" in table.partition_columns and dict(rows.dtypes)["date"] == "string"
         return rows.where(in_dates(dates, DAY)) if by_text else rows
 
-    @property
-    def _refined_table(self) -> TableAt:
+    @cached_property
+    def refined_table(self) -> TableAt:
+        """The refined table at the version of the plan, opened once."""
         return TableAt.open(self.spark, self.uri, self.plan.version)
 
 

@@ -63,6 +63,11 @@ def one_task(spark: SparkSession, *, only_if: bool) -> Iterator[None]:
         yield
 
 
+def in_one_task(rows: DataFrame) -> DataFrame:
+    """The rows in one partition: what groups or orders them needs no shuffle, which is a stage of tasks of its own."""
+    return rows.coalesce(1)
+
+
 def computed_once(rows: DataFrame) -> DataFrame:
     """The rows, computed by the first action and kept on the executors for the next ones.
 

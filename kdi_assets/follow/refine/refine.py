@@ -135,11 +135,13 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -
     context.at("deletes recorded")
     if plan.version < 0:
         plan = _created(plan, context, computed)
+        inputs = replace(inputs, plan=plan)
     with spark_failures(table.name, "opening the table"):
-        at_plan = TableAt.open(spark, context.uri, plan.version)
+        at_plan = inputs.refined_table
     _refuse_other_columns(plan, table, computed.change.rows, at_plan)
     unmet = _unmet(table, computed.change.rows)
-    with spark_failures(table.name, "writing rows"):
+    found_few = computed.change.small_enough and not inputs.small_enough  # of whole dates it is known only now
+    with one_task(spark, only_if=found_few), spark_failures(table.name, "writing rows"):
         staged = stage_change(computed.change, at_plan, name=table.name, by_date=table.by_date)
     context.at("files written")
     entry = replace(_entry(plan, context), unmet=unmet, **asdict(counts_of(computed.change, table.name)))

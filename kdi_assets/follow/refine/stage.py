@@ -134,7 +134,8 @@ def _other_metadata(rows: DataFrame, table: TableAt, by_date: bool | None) -> An
 def _whole_files(
     change: TableChange, table: TableAt, removed: tuple[Any, ...], *, metadata: Any = None
 ) -> StagedChange:
-    staged, counted = replace_files(table, _within_years(change.rows), removed=removed, metadata=metadata)
+    rows, one_task = _within_years(change.rows), change.small_enough
+    staged, counted = replace_files(table, rows, removed=removed, metadata=metadata, one_task=one_task)
     old = table.counted(removed)
     dates = tuple(sorted({*old.by_date, *counted.by_date}))
     return StagedChange(staged, counted.rows or 0, old.rows or 0, dates, counted.by_date, old.by_date)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -14,17 +14,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.columns import AT, refuse_made_columns
 from kdi_assets.follow.refine.envelope import CHANGE_SEQUENCE, has_coordinates, ordering, without_envelope
 from kdi_assets.follow.refine.row_errors import DateNotKept, QueryMistake, RowsNotOneByOne
-from kdi_assets.runtime.spark_internals import (
-    analysed_plan,
-    columns_of_ctes,
-    has_children,
-    has_clock,
-    is_deterministic,
-    node_columns,
-    node_has_subqueries,
-    node_name,
-    plan_nodes,
-)
+from kdi_assets.runtime.spark_internals import PlanNode, columns_of_ctes, plan_nodes, rows_ask_clock
 from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
@@ -37,6 +27,8 @@ SQL_ON_PATHS = "spark.sql.runSQLOnFiles"
 """Spark's setting that allows paths in place of tables, as in ``delta.`/path` ``."""
 ROW_BY_ROW = frozenset({"Project", "Filter", "SubqueryAlias", "View", "Generate", "WithCTE", "CTERelationDef"})
 """Nodes of Spark's plan whose rows each come from one row, besides the reading of the table."""
+ALSO_BY_DATE = frozenset({"Repartition"})
+"""And those that only move rows between tasks."""
 CLOCK_ASKED = "it asks the clock, which has moved on when the rows are computed again"
 
 
@@ -61,8 +53,9 @@ def transform(spark: SparkSession, table: RefinedTableSpec, frames: Mapping[str,
         detail = f"partition_by is date, and the rows have no column date of type date: {', '.join(result.columns)}"
         raise QueryMistake(table=table.name, field=field_of_rows(table), detail=detail)
     if not isinstance(table.mode, ReplaceDates):
-        _refuse_other_rows(table, result)
-        if table.by_date and not keeps_date(result, next(iter(frames.values()))):
+        nodes = plan_nodes(result)
+        _refuse_other_rows(table, nodes)
+        if table.by_date and not _keeps_date(nodes, next(iter(frames.values()))):
             raise DateNotKept(table=table.name, mode=table.mode_name)
     return _as_changes(table, result, table.mode) if isinstance(table.mode, Upsert) else result
 
@@ -126,13 +119,8 @@ def refuse_clock(table: RefinedTableSpec, rows: DataFrame, field: str) -> None:
     Raises:
         QueryMistake: One of them asks the clock.
     """
-    if asks_clock(rows):
+    if rows_ask_clock(rows):
         raise QueryMistake(table=table.name, field=field, detail=f"{CLOCK_ASKED}; compare with a column")
-
-
-def asks_clock(rows: DataFrame) -> bool:
-    """Whether an expression of the rows is one of the time now, of the user, or of the session."""
-    return has_clock(rows.sparkSession, analysed_plan(rows))
 
 
 def function_source(table: RefinedTableSpec) -> str:
@@ -215,28 +203,46 @@ def field_of_rows(table: RefinedTableSpec) -> str:
     return "python" if table.python else "sql" if table.sql else "from"
 
 
-def _refuse_other_rows(table: RefinedTableSpec, result: DataFrame) -> None:
+def _refuse_other_rows(table: RefinedTableSpec, nodes: Sequence[PlanNode]) -> None:
     """Refuse a plan with joins, groups, windows, limits and the like: new rows alone do not give its new rows."""
-    for node in plan_nodes(analysed_plan(result)):
-        name = node_name(node)
-        if has_children(node) and name not in ROW_BY_ROW:
-            raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found=name)
-        if node_has_subqueries(node):
+    for node in nodes:
+        if node.has_children and node.name not in ROW_BY_ROW:
+            raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found=node.name)
+        if node.has_subqueries:
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found="a subquery")
-        if not is_deterministic(node):
+        if not node.is_deterministic:
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found="a function that is not deterministic")
 
 
 def keeps_date(result: DataFrame, upstream: DataFrame) -> bool:
     """Whether the column ``date`` is that of the upstream table, and not computed."""
-    if "date" not in upstream.columns:
-        return False
-    plan = analysed_plan(result)
-    column, of_ctes = _date_id(plan), columns_of_ctes(list(plan_nodes(plan)))
+    return _keeps_date(plan_nodes(result), upstream)
+
+
+def is_made_by_date(result: DataFrame, upstream: DataFrame) -> bool:
+    """Whether each row of the result is made of upstream rows of its own date alone: one by one, or in groups of it."""
+    nodes = plan_nodes(result)
+    of_date = _ids_of_date(nodes)
+    alone = all(
+        not node.has_children or node.name in ROW_BY_ROW | ALSO_BY_DATE or not of_date.isdisjoint(node.grouped_by or ())
+        for node in nodes
+    )
+    return alone and not nodes[0].has_subqueries and _keeps_date(nodes, upstream)
+
+
+def _keeps_date(nodes: Sequence[PlanNode], upstream: DataFrame) -> bool:
+    return "date" in upstream.columns and _date_id(plan_nodes(upstream)) in _ids_of_date(nodes)
+
+
+def _ids_of_date(nodes: Sequence[PlanNode]) -> set[int | None]:
+    """The ids of the column ``date``: of the result, and in the queries of WITH that it comes from."""
+    column, of_ctes = _date_id(nodes), columns_of_ctes(nodes)
+    found = {column}
     while column in of_ctes:
         column = of_ctes[column]
-    return column == _date_id(analysed_plan(upstream))
+        found.add(column)
+    return found
 
 
-def _date_id(plan: Any) -> int | None:
-    return next((number for name, number in node_columns(plan) if name.lower() == "date"), None)
+def _date_id(nodes: Sequence[PlanNode]) -> int | None:
+    return next((number for name, number in nodes[0].columns if name.lower() == "date"), None)

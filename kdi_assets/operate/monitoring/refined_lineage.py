@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.refined_modes import Aggregate, Upsert
@@ -11,15 +11,7 @@ from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.columns import FROM, SEQUENCE
 from kdi_assets.follow.refine.envelope import CHANGE_SEQUENCE, ordering
 from kdi_assets.follow.refine.transform import transform
-from kdi_assets.runtime.spark_internals import (
-    analysed_plan,
-    columns_made_by,
-    columns_of_ctes,
-    has_children,
-    node_columns,
-    node_name,
-    plan_nodes,
-)
+from kdi_assets.runtime.spark_internals import PlanNode, columns_of_ctes, plan_nodes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,10 +37,10 @@ def refined_lineage(table: RefinedTableSpec, lake: str, session: Callable[[], Sp
     leaves = {
         attribute: (upstream.table, name)
         for upstream, frame in zip(table.upstreams, frames.values(), strict=True)
-        for name, attribute in node_columns(analysed_plan(frame))
+        for name, attribute in plan_nodes(frame)[0].columns
     }
     kept = set(_columns(table, lake))
-    found = {name: origins for name, origins in _origins(analysed_plan(result), leaves).items() if origins}
+    found = {name: origins for name, origins in _origins(plan_nodes(result), leaves).items() if origins}
     return {name: sorted(origins) for name, origins in found.items() if name in kept}
 
 
@@ -70,15 +62,14 @@ def _columns(table: RefinedTableSpec, lake: str) -> list[str]:
     return [field["name"] for field in log.schema["fields"]]
 
 
-def _origins(plan: Any, leaves: Mapping[int, Origin]) -> dict[str, set[Origin]]:
-    nodes = list(plan_nodes(plan))
-    if any(node_name(node) not in PASSING_ON and has_children(node) for node in nodes):
+def _origins(nodes: Sequence[PlanNode], leaves: Mapping[int, Origin]) -> dict[str, set[Origin]]:
+    if any(node.name not in PASSING_ON and node.has_children for node in nodes):
         return {}
     # What reads a WITH has its columns under ids of its own.
     derived = {mine: {theirs} for mine, theirs in columns_of_ctes(nodes).items()}
     for node in nodes:
-        derived.update(columns_made_by(node))
-    return {name: _followed(attribute, derived, leaves, set()) for name, attribute in node_columns(plan)}
+        derived |= {column: set(made_of) for column, made_of in node.made}
+    return {name: _followed(attribute, derived, leaves, set()) for name, attribute in nodes[0].columns}
 
 
 def _followed(

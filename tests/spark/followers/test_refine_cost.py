@@ -13,23 +13,27 @@ from tests.refined import Lakeside, refined_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MODES: dict[str, tuple[int, dict[str, Any]]] = {
-    "append": (1, {}),
-    "aggregate": (1, {"mode": {"aggregate": {"by": ["date", "host"], "measures": {"n": "count"}}}}),
-    "upsert": (1, {"mode": {"upsert": {"keys": ["id"], "sequence_by": "bytes"}}, "partition_by": None}),
-    "deduplicate": (3, {"mode": {"deduplicate": {"keys": ["id"], "order_by": "bytes"}}}),
-    "replace_dates": (3, {"mode": "replace_dates", "sql": "SELECT date, count(*) AS n FROM events GROUP BY date"}),
+SQL_BY_DATE = (
+    "WITH sizes AS (SELECT date, host, bytes FROM events WHERE bytes > 0) "
+    "SELECT date, count(*) AS n, count(DISTINCT host) AS hosts FROM sizes GROUP BY date HAVING count(*) > 0"
+)
+MODES: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "append": (1, 1, {}),
+    "aggregate": (1, 1, {"mode": {"aggregate": {"by": ["date", "host"], "measures": {"n": "count"}}}}),
+    "upsert": (1, 1, {"mode": {"upsert": {"keys": ["id"], "sequence_by": "bytes"}}, "partition_by": None}),
+    "deduplicate": (3, 12, {"mode": {"deduplicate": {"keys": ["id"], "order_by": "bytes"}}}),
+    "replace_dates": (1, 1, {"mode": "replace_dates", "sql": SQL_BY_DATE}),
 }
-"""By mode, the most jobs: to find what changes, and to write it."""
+"""By mode, the most jobs to find what changes and to write it, and the most tasks."""
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_few_new_rows_take_few_spark_jobs(lakeside: Lakeside, mode: str) -> None:
-    """Purpose: each job costs more than few rows, and Delta runs some to list a table's files.
+    """Purpose: each job and each task costs more than few rows, and Delta runs some to list a table's files.
     Procedure: refine rows of one date, then of five more; then new rows of one of them, twice.
-    Pass: each of the last two takes no more jobs than the mode needs.
+    Pass: each of the last two takes no more jobs and tasks than the mode needs.
     """
-    most, fields = MODES[mode]
+    most_jobs, most_tasks, fields = MODES[mode]
     table = refined_table(**{"table": "silver/t", "from": "bronze/events", **fields})
     for day in range(1, 7):
         lakeside.append([(day, "a", 10 * day, "i", date(2026, 1, day))])
@@ -40,7 +44,8 @@ def test_few_new_rows_take_few_spark_jobs(lakeside: Lakeside, mode: str) -> None
         before = jobs(lakeside.spark)
         lakeside.refine(table)
         ran = jobs(lakeside.spark) - before
-        assert len(ran) <= most, [described(lakeside.spark, job) for job in sorted(ran)]
+        assert len(ran) <= most_jobs, [described(lakeside.spark, job) for job in sorted(ran)]
+        assert sum(tasks(lakeside.spark, job) for job in ran) <= most_tasks
 
     lakeside.assert_as_computed_at_once(table)
 
@@ -50,6 +55,11 @@ def jobs(spark: SparkSession) -> set[int]:
     tracker = jvm_context(spark).statusTracker()
     tag = str(jvm_session(spark).sessionJobTag())
     return {*tracker.getJobIdsForGroup(None), *tracker.getJobIdsForTag(tag)}
+
+
+def tasks(spark: SparkSession, job: int) -> int:
+    """How many tasks a job had."""
+    return int(jvm_context(spark).statusStore().job(job).numTasks())
 
 
 def described(spark: SparkSession, job: int) -> str:

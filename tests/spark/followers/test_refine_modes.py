@@ -180,6 +180,43 @@ def test_a_moved_row_is_refused_also_if_both_tables_of_a_join_have_changed(lakes
         lakeside.refine(table)
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {"sql": "SELECT date, id, sum(bytes) OVER (ORDER BY date, id, bytes) AS so_far FROM events"},
+        {"sql": "SELECT date, id, bytes - (SELECT min(bytes) FROM events) AS above FROM events"},
+        {
+            "sql": "WITH firsts AS (SELECT host, min(date) AS first FROM events GROUP BY host) "
+            "SELECT events.date, id, first FROM events JOIN firsts ON events.host = firsts.host"
+        },
+        {"sql": "SELECT max(date) AS date, host, count(*) AS n FROM events GROUP BY host"},
+        {"python": f"{__name__}:above_the_least"},
+    ],
+    ids=["a window", "a subquery", "a join", "groups of all dates", "what a function has read"],
+)
+def test_rows_of_a_date_that_are_made_of_other_dates_are_computed_of_these_too(
+    lakeside: Lakeside, rows: dict[str, str]
+) -> None:
+    """Purpose: few new rows are computed of the upstream rows of their dates alone, where no other makes a difference.
+    Procedure: rows of the first date are the least; then one of the last date.
+    Pass: the table is as computed at once.
+    """
+    table = refined_table(**{"table": "gold/t", "from": "bronze/events", "mode": "replace_dates", **rows})
+    lakeside.append([(1, "a", 1, "i", D1), (2, "b", 20, "i", D2), (3, "a", 30, "i", D3)])
+    lakeside.refine(table)
+
+    lakeside.append([(4, "a", 40, "i", D3)])
+    assert lakeside.refine(table).kind == "dates"
+
+    lakeside.assert_as_computed_at_once(table)
+
+
+def above_the_least(events: DataFrame) -> DataFrame:
+    """A document's function that reads rows by itself."""
+    (least,) = events.selectExpr("min(bytes) AS least").collect()
+    return events.selectExpr("date", "id", f"bytes - {least['least']} AS above")
+
+
 def test_an_average_is_right_or_refused_and_never_null(lakeside: Lakeside) -> None:
     """Purpose: the quotient of a wide decimal and a count can have more digits than its type.
     Procedure: average numbers of 32 digits before the point, then one of 33.

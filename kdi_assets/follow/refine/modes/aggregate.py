@@ -11,9 +11,10 @@ from datetime import date
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from kdi_assets.delta.internals import bytes_of
 from kdi_assets.documents.model.refined_modes import MERGEABLE, Aggregate, Function
-from kdi_assets.follow.refine.inputs import Inputs
-from kdi_assets.follow.refine.read import computed_once, with_keys
+from kdi_assets.follow.refine.inputs import Inputs, is_small
+from kdi_assets.follow.refine.read import computed_once, in_one_task, with_keys
 from kdi_assets.follow.refine.table_change import (
     NEW,
     OLD,
@@ -114,6 +115,7 @@ def _extended_groups(inputs: Inputs, mode: Aggregate) -> TableChange:
     parts = held.select(*mode.by, *names, F.struct("*").alias(OLD)).unionByName(
         added.select(*mode.by, *names), allowMissingColumns=True
     )
+    parts = in_one_task(parts) if inputs.small_enough and is_small(map(bytes_of, files)) else parts
     old, touched = F.first(OLD, ignorenulls=True).alias(OLD), F.expr(f"count_if({OLD} IS NULL) > 0").alias(_TOUCHED)
     whole = _with_measures(parts.groupBy(*mode.by).agg(*columns, old, touched), mode)
     form = F.when(F.col(_TOUCHED), F.struct(*held.columns)).otherwise(F.col(OLD)).alias(NEW)

@@ -45,7 +45,7 @@ from kdi_assets.follow.refine.modes.states import (
     states_of,
     states_of_all,
 )
-from kdi_assets.follow.refine.read import computed_once, with_keys
+from kdi_assets.follow.refine.read import computed_once, in_one_task, with_keys
 from kdi_assets.follow.refine.row_counts import RowCounts
 from kdi_assets.follow.refine.row_errors import NullKeys
 from kdi_assets.follow.refine.table_change import (
@@ -98,14 +98,15 @@ def _merged(inputs: Inputs, mode: Upsert, deletes: DataFrame | None, new: DataFr
 
     keys = new.select(*mode.keys).distinct()
     files = inputs.files_with(keys)
-    rows = inputs.rows_in(files)
-    held = rows if is_small(map(bytes_of, files)) else with_keys(rows, keys, mode.keys)
+    rows, all_of_files = inputs.rows_in(files), is_small(map(bytes_of, files))
+    held = in_one_task(rows) if all_of_files else with_keys(rows, keys, mode.keys)
     if other := other_columns(new.drop(DELETES).schema, _without_ends(held, mode).schema):
         raise HasOtherColumns(", ".join(other))
     known = _known_changes(held, deletes if deletes is None else with_keys(deletes, keys, mode.keys), new, mode)
     both = known.withColumn(IS_NEW, F.lit(False)).unionByName(
         new.withColumn(IS_NEW, F.lit(True)), allowMissingColumns=True
     )
+    both = in_one_task(both) if all_of_files and inputs.small_enough else both
     counted = RowCounts(rows.sparkSession)
     facts = {_LATE: LATE, _NEW: IS_NEW, _WITHOUT_KEY: f"{IS_NEW} AND ({has_null_key(mode)})"}
     bits = " + ".join(f"IF({fact}, {bit}L, 0L)" for bit, fact in facts.items())
@@ -114,7 +115,7 @@ def _merged(inputs: Inputs, mode: Upsert, deletes: DataFrame | None, new: DataFr
     row = F.struct(*(F.col(f"`{column}`") for column in held.columns))
     form = F.when(~F.col(TOUCHED), F.col(OLD)).when(~F.col(DELETES), row)
     forms = states.select(OLD, form.alias(NEW))
-    if held is not rows:
+    if not all_of_files:
         kept = with_keys(rows, keys, mode.keys, others=True)
         forms = forms.unionByName(kept.select(row.alias(OLD), row.alias(NEW)))
     changed = rows_of_states(states.where(TOUCHED))
