@@ -73,6 +73,16 @@ class Release:
         above = [owner["name"] for owner in pod["metadata"].get("ownerReferences", ()) if owner["kind"] != "Pod"]
         return next((name for name in owners for each in above if is_running(pod) and each.startswith(name)), "")
 
+    def fill_quota(self) -> None:
+        """Let a quota allow no further pod."""
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}}
+        self.api.apply({**quota, "spec": {"hard": {"pods": "1"}}}, NAMESPACE)
+        wait_until(lambda: "hard" in self.api.listed("ResourceQuota", NAMESPACE)[0].get("status", {}))
+
+    def remove_quota(self) -> None:
+        """Give the namespace room again; nothing if it has."""
+        self.api.delete("ResourceQuota", "full", NAMESPACE)
+
     def renew_drivers_pod(self) -> None:
         """Delete the driver's pod, and wait for the next one of its name."""
         before = self._drivers_pod()["metadata"]["uid"]

@@ -12,17 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kdi_assets.operate.doctor.engine import kubernetes as examined
+from kdi_assets.errors import KdiError
 from kdi_assets.operate.doctor.finding import Verdict
+from kdi_assets.operate.doctor.kubernetes import kubernetes as examined
 from kdi_assets.runtime import executors
-from kdi_assets.runtime.errors import NoExecutors
+from kdi_assets.runtime.errors import ContextDidNotStart, KubernetesRefused, NoExecutors
 from kdi_assets.settings import Settings
 from kdi_assets.streams.drain.drain import drain
 from kdi_assets.streams.drain.report import DrainReport
+from kdi_assets.tools.local.broker import free_port
 from tests.deployment.charts import BYTES, NAMESPACE, RELEASE, of_kind, render
 from tests.faults.systems.cluster_driver import ClusterDriver, DrivenByCluster, seen_by_executors
 from tests.faults.systems.engine import IMPATIENT, Engine
 from tests.faults.systems.engine_contract import *  # noqa: F403
+from tests.kafka.certificates import make_certificates
 from tests.kubernetes.api import Refused
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.kubelet import Kubelet, Pod
@@ -182,10 +185,8 @@ def test_a_drain_without_room_for_executors_ends_within_a_bound_and_the_next_one
     web = by_engine(1)
     produced = web.produce(50)
     large = {"spark.kubernetes.executor.request.cores": "1000"} if lacks == "node" else {}
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}}
     if lacks == "quota":
-        release.api.apply({**quota, "spec": {"hard": {"pods": "1"}}}, NAMESPACE)
-        wait_until(lambda: "hard" in release.api.listed("ResourceQuota", NAMESPACE)[0].get("status", {}))
+        release.fill_quota()
 
     try:
         with engine.other_driver(large, lake=lake) as driver:
@@ -193,12 +194,12 @@ def test_a_drain_without_room_for_executors_ends_within_a_bound_and_the_next_one
             with pytest.raises(NoExecutors, match=f"no executor within 15 s: a quota of the namespace {NAMESPACE}"):
                 web.there(drain_impatiently)
             assert not [path for path in Path(lake).rglob("*") if path.is_file()]
-            release.api.delete("ResourceQuota", "full", NAMESPACE)
+            release.remove_quota()
             if lacks == "quota":
                 assert len(web.there(drain_impatiently, patience_seconds=120).commits) == 1
                 web.assert_each_offset_once(produced)
     finally:
-        release.api.delete("ResourceQuota", "full", NAMESPACE)
+        release.remove_quota()
 
 
 def drain_impatiently(
@@ -209,20 +210,85 @@ def drain_impatiently(
     return drain(stream, lake=lake, session=session)
 
 
-@pytest.mark.parametrize(("given", "verdict"), [("the driver", Verdict.OK), ("an executor", Verdict.WRONG)])
-def test_the_doctor_asks_whether_this_account_may_make_pods(
-    release: Release, tmp_path: Path, given: str, verdict: Verdict
+@pytest.mark.parametrize("mistake", ["namespace", "account", "pod", "token", "authority", "address"])
+def test_a_driver_that_kubernetes_does_not_take_says_so_and_leaves_nothing(
+    engine: OnKubernetes, release: Release, tmp_path: Path, mistake: str
 ) -> None:
-    """Procedure: the files that a pod of each account has mounted; examine the engine.
-    Pass: the driver's account may create executors in the release's namespace, that of executors may not.
+    """Purpose: what Spark says is a trace of Java and of py4j, without a word on what is safe and what to do.
+    Procedure: start a driver with another namespace, with the executors' account, for a pod that does not exist, with a
+    token that ended, with another authority, or at an address where nothing listens.
+    Pass: within a bound an error of ours, with Kubernetes' words if it answers; no pod and no ConfigMap stays.
     """
-    token = release.drivers_token() if given == "the driver" else release.api.token_of(RELEASE, NAMESPACE)
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("ended" if mistake == "token" else release.api.token_of(RELEASE, NAMESPACE))
+    authority.write_bytes(make_certificates(tmp_path).ca.read_bytes())
+    with_token = {"spark.kubernetes.authenticate.oauthTokenFile": str(token)}
+    wrong: dict[str, tuple[dict[str, str], type[KdiError], str]] = {
+        "namespace": ({"spark.kubernetes.namespace": "default"}, KubernetesRefused, r"\(403\): .* in the namespace"),
+        "account": (with_token, KubernetesRefused, rf"\(403\): .*:{NAMESPACE}:{RELEASE}\" cannot get resource"),
+        "pod": (
+            {"spark.kubernetes.driver.pod.name": "none"},
+            KubernetesRefused,
+            r"\(404\): No pod was found named none",
+        ),
+        "token": (with_token, KubernetesRefused, r"\(401\): Unauthorized"),
+        "authority": ({"spark.kubernetes.authenticate.caCertFile": str(authority)}, ContextDidNotStart, "certificat"),
+        "address": ({"spark.master": f"k8s://https://127.0.0.1:{free_port()}"}, ContextDidNotStart, "refused"),
+    }
+    config, error, said = wrong[mistake]
+    of_others = len(release.pods(SPARKS_POD)), len(release.configurations_of_executors())
+
+    with engine.other_driver(config) as driver, pytest.raises(error, match=said):
+        driver.call(seen_by_executors, [])
+
+    assert (len(release.pods(SPARKS_POD)), len(release.configurations_of_executors())) == of_others
+
+
+@pytest.mark.parametrize(
+    ("mistake", "verdict", "said"),
+    [
+        ("", Verdict.OK, "would start executors in"),
+        ("executors' account", Verdict.WRONG, "may not create pods"),
+        ("full quota", Verdict.WARNING, "no room in the quota"),
+        ("no image", Verdict.WRONG, "executors refused"),
+        ("no such account", Verdict.WRONG, "executors refused"),
+    ],
+)
+def test_the_doctor_asks_whether_this_account_may_make_pods(
+    release: Release, tmp_path: Path, mistake: str, verdict: Verdict, said: str
+) -> None:
+    """Procedure: the files that a pod of each account has mounted, and the chart's settings with one mistake; examine.
+    Pass: only the driver's account with right settings and room may create executors, and the examination makes none.
+    """
+    of_executors = mistake == "executors' account"
+    token = release.api.token_of(RELEASE, NAMESPACE) if of_executors else release.drivers_token()
     (tmp_path / "token").write_text(token)
     (tmp_path / "ca.crt").write_text(release.servers.authority.read_text())
+    environment = settings_with(mistake, release.environment(), tmp_path)
+    if mistake == "full quota":
+        release.fill_quota()
+    before = {pod["metadata"]["name"] for pod in release.pods()}
 
-    found = examined(release.master, NAMESPACE, account=tmp_path)
+    try:
+        found = examined(release.master, environment, account=tmp_path)
+    finally:
+        release.remove_quota()
 
-    assert (found.verdict, found.facts["namespace"]) == (verdict, NAMESPACE), found
+    assert found.verdict is verdict and found.found.startswith(said), found
+    assert {pod["metadata"]["name"] for pod in release.pods()} <= before
+
+
+def settings_with(mistake: str, environment: dict[str, str], folder: Path) -> dict[str, str]:
+    """A copy of Spark's settings with the mistake in it."""
+    changes = {
+        "no image": ("spark.kubernetes.container.image", "#"),
+        "no such account": (f"serviceAccountName: {RELEASE}", "serviceAccountName: none"),
+    }
+    before, after = changes.get(mistake, ("", ""))
+    for file in Path(environment["SPARK_CONF_DIR"]).iterdir():
+        text = file.read_text().replace(environment["SPARK_CONF_DIR"], str(folder))
+        (folder / file.name).write_text(text.replace(before, after) if before else text)
+    return {"SPARK_CONF_DIR": str(folder)}
 
 
 def test_executors_of_a_killed_driver_end_and_their_pods_go_with_the_drivers_pod(
