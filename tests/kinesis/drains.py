@@ -18,9 +18,10 @@ from kdi_assets.documents.model.kinesis_stream import KinesisStream
 from kdi_assets.documents.model.stream import OffsetRange, Stream
 from kdi_assets.messages.kinesis.shards import id_of, number_of
 from kdi_assets.runtime.threads import start_in_thread
-from kdi_assets.streams.audit.audit import audit
+from kdi_assets.streams.audit.audit import AuditReport, audit
+from kdi_assets.streams.audit.source_comparison import Comparison, compare
 from kdi_assets.streams.drain.drain import drain
-from kdi_assets.streams.resolve.resolve import Action, commit_decision, decide
+from kdi_assets.streams.resolve.resolve import Action, Decision, commit_decision, decide
 from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.documents import written
 from tests.kinesis.endpoint import hash_range, kinesis_client
@@ -179,10 +180,22 @@ class Put:
         """The number of plans that a drain commits."""
         return len(drain(self.stream, lake=self.lake, session=self.session, at=at).commits)
 
-    def resolve(self, action: Action) -> None:
+    def decide(self, action: Action, **options: Any) -> Decision:
+        """The decision that `kdi resolve` shows."""
+        return decide(self.stream, self.lake, action, session=self.session, **options)
+
+    def resolve(self, action: Action, **options: Any) -> Decision:
         """Make a decision and execute it, as `kdi resolve … --yes` does."""
-        decision = decide(self.stream, self.lake, action, session=self.session)
+        decision = self.decide(action, **options)
         commit_decision(self.spark, decision, self.stream, self.lake)
+        return decision
+
+    def audit(self) -> AuditReport:
+        return audit(self.stream, lake=self.lake, session=self.session)
+
+    def compare(self) -> Comparison:
+        """Compare with Kinesis."""
+        return compare(self.stream, lake=self.lake, session=self.session)
 
     def drained(self) -> list[int]:
         return sorted(row["id"] for row in read_back(self.stream, self.lake).rows)
@@ -193,7 +206,7 @@ class Put:
     def assert_each_record_once(self, *, given_up: Collection[OffsetRange] = ()) -> None:
         """Ask the oracle, and the audit."""
         assert_each_record_once(self.stream, self.lake, self.log, parents=self.parents, given_up=given_up)
-        audited = audit(self.stream, lake=self.lake, session=self.session)
+        audited = self.audit()
         assert audited.complete or given_up, f"missing: {audited.notes}"
 
 

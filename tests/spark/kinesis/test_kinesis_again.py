@@ -20,8 +20,7 @@ from kdi_assets.messages.kinesis.client import reader_access
 from kdi_assets.messages.kinesis.errors import SpanDiffers, SpanTrimmed
 from kdi_assets.messages.kinesis.look_ahead import Ahead, look_ahead
 from kdi_assets.messages.kinesis.shards import id_of
-from kdi_assets.streams.audit.audit import audit
-from kdi_assets.streams.audit.source_comparison import Comparison, compare
+from kdi_assets.streams.audit.source_comparison import compare
 from kdi_assets.streams.replay.replay_dates import replay_dates
 from kdi_assets.streams.replay.report import MessagesGone, ReplayReport
 from kdi_assets.streams.spark_errors import WorkerPythonUnfit
@@ -33,9 +32,9 @@ from tests.oracle import read_back
 TIMES = "id * 2"
 
 
-def replay(orders: Put, *, times: int = 3, leave_missing: bool = False) -> ReplayReport:
+def replay(orders: Put, *, leave_missing: bool = False) -> ReplayReport:
     """Replay all dates by another document, whose rows can only be made of the records."""
-    orders.stream = replace(orders.stream, columns={"times": f"id * {times}"})
+    orders.stream = replace(orders.stream, columns={"times": "id * 3"})
     dates = sorted({row["date"] for row in read_back(orders.stream, orders.lake).rows})
     session = {"lake": orders.lake, "session": lambda: orders.spark}
     return replay_dates(orders.stream, first=dates[0], last=dates[-1], leave_missing=leave_missing, **session)  # type: ignore[arg-type]
@@ -75,7 +74,7 @@ def test_a_replay_reads_the_records_of_several_spans_again(
     orders.put(20)
     orders.drain()
     assert times(orders) == {i: 3 * i for i in orders.ids}
-    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
+    assert orders.audit().complete
 
 
 @pytest.mark.parametrize("behaviour", ["horizon", "refused", "empty"])
@@ -118,7 +117,7 @@ def test_other_records_than_those_of_a_span_replace_nothing(
 
     assert read_back(orders.stream, lake).rows == before
     # As the refusal says: only another table reads the record, and the audit names the span meanwhile.
-    assert "orders/0 [0, 49): v1 read 49 records, and 50 are between" in "".join(against_source(orders).faults)
+    assert "orders/0 [0, 49): v1 read 49 records, and 50 are between" in "".join(orders.compare().faults)
     orders.stream = replace(orders.stream, table="bronze/another")
     orders.drain()
     assert orders.drained() == orders.ids
@@ -133,7 +132,7 @@ def test_the_second_client_finds_all_that_the_reader_skipped(
     orders = Put(spark, lake, server, shards=2, columns={"times": TIMES})
     orders.put(60)
     orders.drain()
-    agreed = against_source(orders)
+    agreed = orders.compare()
     assert agreed.agrees and agreed.agreed == agreed.messages == 60
 
     shard = TopicPartition("orders", 0)
@@ -147,9 +146,9 @@ def test_the_second_client_finds_all_that_the_reader_skipped(
         mutated.setattr(capture, "read_shards", beginning_after(shard, late[0]))
         orders.drain()
     assert len(orders.drained()) == 118
-    assert audit(orders.stream, lake=lake, session=lambda: spark).complete, "the numbers alone do not show it"
+    assert orders.audit().complete, "the numbers alone do not show it"
 
-    compared = against_source(orders)
+    compared = orders.compare()
 
     read, all_of_it = len(skipped) - 1, len(skipped)
     assert not compared.agrees and not (compared.changed or compared.absent)
@@ -176,10 +175,10 @@ def test_the_audit_against_the_source_begins_where_the_reading_began(
     orders.put(20)
     orders.drain()
     orders.put(5)
-    assert against_source(orders).messages == 80
+    assert orders.compare().messages == 80
 
     server.advance(13 * HOUR)
-    compared = against_source(orders)
+    compared = orders.compare()
 
     assert compared.agrees and compared.messages == 20
 
@@ -195,11 +194,11 @@ def test_what_retention_passes_while_an_audit_reads_is_no_fault(
     orders = of_two_ages(spark, lake, server)
     orders.put(20)
     orders.drain()
-    assert against_source(orders).messages == 40
+    assert orders.compare().messages == 40
 
     with monkeypatch.context() as meanwhile, caplog.at_level("DEBUG", logger="py4j"):
         meanwhile.setattr(source, "reader_access", late(server))
-        compared = against_source(orders)
+        compared = orders.compare()
 
     assert compared.agrees and (compared.messages, compared.ranges[0].start) == (20, 20)
     secret = server.environment()["AWS_SECRET_ACCESS_KEY"].encode()
@@ -211,7 +210,7 @@ def test_what_retention_passes_while_an_audit_reads_is_no_fault(
 
     monkeypatch.setattr(source, "reader_access", unfit)
     with pytest.raises(WorkerPythonUnfit, match="kdi audit bronze/orders --against-source"):
-        against_source(orders)
+        orders.compare()
 
 
 @pytest.mark.parametrize(("behaviour", "apart"), [("horizon", 2), ("refused", 2), ("empty", 0)])
@@ -247,7 +246,7 @@ def test_the_audit_against_the_source_reads_what_lies_within_its_bounds(
         orders.split()
         orders.drain()
     fault = f"orders/0: no drain read 10 records that are there; the first is {unread[0]}"
-    found = against_source(orders)
+    found = orders.compare()
     assert (found.faults, found.messages) == ((fault,), 0)
     assert "nothing" not in found.line()
 
@@ -255,7 +254,7 @@ def test_the_audit_against_the_source_reads_what_lies_within_its_bounds(
         orders.put(30)
         orders.drain()
         server.advance(600)
-    assert against_source(orders).faults == (fault,)
+    assert orders.compare().faults == (fault,)
     child, calls = TopicPartition("orders", 1), server.calls("GetRecords", shard=id_of(0))
     ranges = [r.range for entry in orders.entries() for r in entry.ranges if r.range.topic_partition == child]
     bounds = replace(ranges[1], start=ranges[1].start + 2, end=ranges[1].end - 2)
@@ -333,10 +332,6 @@ def peeked(orders: Put, asked: Wanted) -> tuple[str, list[tuple[int, str]]]:
 def arn(orders: Put) -> str:
     summary = orders.client.describe_stream_summary(StreamName="orders")["StreamDescriptionSummary"]
     return str(summary["StreamARN"])
-
-
-def against_source(orders: Put) -> Comparison:
-    return compare(orders.stream, lake=orders.lake, session=lambda: orders.spark)
 
 
 def own(orders: Put, sequences: list[str]) -> list[str]:

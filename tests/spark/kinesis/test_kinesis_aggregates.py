@@ -26,7 +26,6 @@ from kdi_assets.messages.kinesis.errors import SeamOpen
 from kdi_assets.messages.kinesis.reader import ShardStart
 from kdi_assets.messages.kinesis.shards import ListedShard, list_shards
 from kdi_assets.messages.shard_bookmarks import Bookmark
-from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.audit.source_comparison import compare
 from kdi_assets.streams.drain.errors import UnexplainedGap
 from kdi_assets.streams.replay.dead_letter_filter import DeadLetterFilter
@@ -108,7 +107,7 @@ def test_each_user_record_is_a_row_once_with_its_own_key(spark: SparkSession, la
     assert [span.records for entry in orders.entries() for span in entry.spans.values()] == orders.messages()
     (mark,) = last.bookmarks.values()
     assert mark.digest == digest_of(b"any", more[-1]), "that of the whole record, as the second client sees it"
-    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
+    assert orders.audit().complete
 
 
 def test_sequence_numbers_are_written_without_a_dictionary(

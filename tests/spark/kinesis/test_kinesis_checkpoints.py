@@ -8,8 +8,6 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from kdi_assets.messages.kinesis.shards import id_of
-from kdi_assets.streams.audit.audit import audit
-from kdi_assets.streams.audit.source_comparison import compare
 from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import Put, described
 
@@ -42,15 +40,15 @@ def test_two_readers_share_a_stream_at_a_checkpoint_without_a_hole_or_a_row_twic
 
     assert "shard_end" in checkpoints.values()
     assert orders.drained() == orders.ids[len(before) :]
-    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
-    compared = compare(orders.stream, lake=lake, session=lambda: spark)
+    assert orders.audit().complete
+    compared = orders.compare()
     assert (compared.agreed, compared.agrees) == (130, True), compared
 
     # The commit that says which shards the other reader had ended is lost with log and archive.
     taken = Path(orders.stream.table_uri(lake))
     DeltaTable(taken).create_checkpoint()
     (taken / "_delta_log" / f"{0:020}.json").unlink()
-    compared = compare(orders.stream, lake=lake, session=lambda: spark)
+    compared = orders.compare()
     assert (compared.agreed, compared.agrees) == (130, True), compared
 
     orders.stream = first

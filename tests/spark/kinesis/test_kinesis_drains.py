@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession
 from kdi_assets.messages.kinesis import capture
 from kdi_assets.messages.kinesis.errors import KinesisRequestRefused, KinesisUnanswered, SeamOpen
 from kdi_assets.messages.kinesis.reader import read_shards
-from kdi_assets.streams.audit.audit import audit
 from kdi_assets.tools.local.kinesis.faults import Fault
 from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import HOUR, Crash, Put, crash_at
@@ -66,7 +65,7 @@ def test_each_record_is_a_row_once_through_a_crash_and_a_split(
     assert {tp.partition: mark.ended for tp, mark in last.bookmarks.items()} == {0: True, 1: False, 2: False, 3: False}
     spans = [span for entry in orders.entries() for span in entry.spans.values()]
     assert sum(span.records for span in spans) == len(orders.ids)
-    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
+    assert orders.audit().complete
 
 
 @pytest.mark.scenario("Kinesis: requests throttled, failed, cut off, repeated")

@@ -111,7 +111,7 @@ def test_many_records_of_shards_that_split_and_merge_are_the_same_rows_in_both_m
     by_fan_out, by_polling = rows_and_marks(orders.stream, lake), rows_and_marks(polled, lake)
     assert sorted(row["id"] for row in by_fan_out[0]) == orders.ids == [*range(200_000)]
     assert by_fan_out == by_polling
-    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
+    assert orders.audit().complete
     assert audit(polled, lake=lake, session=lambda: spark).complete
     assert shared <= 5 * 7, "of each shard the record of the bookmark and the next one, two times, and the last one"
     drains = entries(polled.table_uri(lake), polled.app_id)

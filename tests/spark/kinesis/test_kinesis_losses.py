@@ -14,13 +14,11 @@ from kdi_assets.messages.kinesis.errors import BookmarkDiffers, ShardTrimmed
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.operate.monitoring.commit_history import commit_history
-from kdi_assets.streams.audit.audit import audit
-from kdi_assets.streams.audit.source_comparison import compare
 from kdi_assets.streams.drain.plan_errors import TopicPartitionVanished
 from kdi_assets.streams.ledger.commit import commit, next_entry
 from kdi_assets.streams.ledger.positions import read_ledger
 from kdi_assets.streams.resolve.errors import NothingToResolve
-from kdi_assets.streams.resolve.resolve import Decision, commit_decision, decide
+from kdi_assets.streams.resolve.resolve import Decision
 from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import EFO, HOUR, Crash, Put, crash_at
 from tests.oracle import read_back
@@ -30,9 +28,7 @@ SECOND = 1000
 
 
 def accept(orders: Put, only: TopicPartition | None = None) -> Decision:
-    decision = decide(orders.stream, orders.lake, "accept-loss", topic_partition=only, session=lambda: orders.spark)
-    commit_decision(orders.spark, decision, orders.stream, orders.lake)
-    return decision
+    return orders.resolve("accept-loss", topic_partition=only)
 
 
 def lost_between(decision: Decision) -> dict[int, tuple[int, int]]:
@@ -44,7 +40,7 @@ def now_ms(orders: Put) -> int:
 
 
 def assert_audited(orders: Put, *, losses: int) -> None:
-    report = audit(orders.stream, lake=orders.lake, session=lambda: orders.spark)
+    report = orders.audit()
 
     assert (report.complete, report.declared_losses) == (True, losses), report.line()
     assert report.rows == len(orders.drained())
@@ -70,6 +66,7 @@ def test_after_an_accepted_loss_all_that_is_held_is_read_once(
     orders = trimmed(spark, lake, server, consumer=EFO if behaviour == "refused" else {"mode": "polling"})
     with pytest.raises(ShardTrimmed, match="kdi resolve bronze/orders accept-loss --yes"):
         orders.drain()
+    assert orders.drained() == orders.ids[:10]
 
     decision = accept(orders)
     orders.drain()
@@ -82,7 +79,7 @@ def test_after_an_accepted_loss_all_that_is_held_is_read_once(
     offsets = sorted(row["kinesis"]["offset"] for row in read_back(orders.stream, lake).rows)
     assert offsets == [*range(10), *range(11, 16)]
     assert_audited(orders, losses=1)
-    compared = compare(orders.stream, lake=lake, session=lambda: spark)
+    compared = orders.compare()
     assert (compared.agreed, compared.absent, compared.faults) == (5, 0, ()), "what is gone is no fault of a drain"
     said = [event.description for event in commit_history(orders.stream, lake) if event.operation == "resolve"]
     assert len(said) == 1
@@ -117,7 +114,7 @@ def test_nothing_is_accepted_where_no_record_is_known_to_be_lost(
     server.advance(30 * HOUR)
 
     with pytest.raises(NothingToResolve, match="nobody can set one"):
-        decide(orders.stream, lake, "accept-loss", topic_partition=SHARD, until=12, session=lambda: spark)
+        orders.decide("accept-loss", topic_partition=SHARD, until=12)
     accept(orders)
     with pytest.raises(NothingToResolve, match="no record of orders is known to be lost"):
         accept(orders)

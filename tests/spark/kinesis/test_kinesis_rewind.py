@@ -14,10 +14,8 @@ from kdi_assets.messages.kinesis import capture, source
 from kdi_assets.messages.kinesis.errors import ShardTrimmed, SpanDiffers
 from kdi_assets.operate.erase.erase import erase
 from kdi_assets.operate.erase.selection import EraseFilter
-from kdi_assets.streams.audit.audit import audit
-from kdi_assets.streams.audit.source_comparison import compare
 from kdi_assets.streams.resolve.errors import NothingToResolve
-from kdi_assets.streams.resolve.resolve import Decision, commit_decision, decide
+from kdi_assets.streams.resolve.resolve import Decision
 from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import EFO, HOUR, Crash, Put, crash_at
 from tests.kinesis.kpl import UserRecord, aggregate_of
@@ -29,13 +27,12 @@ A, B, C = (TopicPartition("orders", number) for number in range(3))
 
 def shown(orders: Put, only: TopicPartition | None = None, **target: Any) -> Decision:
     """What ``kdi resolve orders rewind`` would do."""
-    return decide(orders.stream, orders.lake, "rewind", topic_partition=only, session=lambda: orders.spark, **target)
+    return orders.decide("rewind", topic_partition=only, **target)
 
 
 def rewind(orders: Put, only: TopicPartition | None = None, **target: Any) -> Decision:
     """Do it; no row is left at or after the new positions."""
-    decision = shown(orders, only, **target)
-    commit_decision(orders.spark, decision, orders.stream, orders.lake)
+    decision = orders.resolve("rewind", topic_partition=only, **target)
     assert all(offset < decision.after[tp] for tp, offset in numbers(orders).values())
     return decision
 
@@ -58,8 +55,8 @@ def restore(orders: Put, version: int) -> None:
 def assert_whole(orders: Put) -> None:
     """Every record that was put has one row, all offsets are accounted for, and Kinesis holds the same records."""
     assert orders.drained() == orders.ids
-    assert audit(orders.stream, lake=orders.lake, session=lambda: orders.spark).complete
-    assert compare(orders.stream, lake=orders.lake, session=lambda: orders.spark).agrees
+    assert orders.audit().complete
+    assert orders.compare().agrees
 
 
 def to_an_edge(orders: Put) -> Decision:
@@ -227,7 +224,7 @@ def test_dead_letters_and_erased_records_at_and_after_a_new_position(
     assert decision.past_position.only_copies == 0
     orders.drain()
     assert orders.drained() == [i for i in orders.ids if i % 10 and i != 21]
-    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
+    assert orders.audit().complete
 
 
 def test_a_rewind_into_an_aggregate_goes_to_the_edge_before_it(
@@ -273,22 +270,18 @@ def test_rows_of_another_stream_that_had_the_name_stay(spark: SparkSession, lake
     orders = Put(spark, lake, server, shards=1)
     orders.put(20)
     orders.drain()
-    orders.client.delete_stream(StreamName="orders")
-    server.advance(60)
-    orders.client.create_stream(StreamName="orders", ShardCount=1)
-    server.advance(60)
-    commit_decision(spark, decide(orders.stream, lake, "new-topic", session=lambda: spark), orders.stream, lake)
+    orders.make_again(shards=1)
+    orders.resolve("new-topic")
     orders.put(10)
     orders.drain()
 
-    decision = shown(orders, A, to=4)
-    commit_decision(spark, decision, orders.stream, lake)
+    decision = orders.resolve("rewind", topic_partition=A, to=4)
 
     assert (decision.after, decision.past_position.row_count) == ({A: 0}, 10)
     assert orders.drained() == orders.ids[:20]
     orders.drain()
     assert orders.drained() == orders.ids
-    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
+    assert orders.audit().complete
 
 
 def test_other_records_than_the_drained_ones_are_refused_and_one_that_was_passed_over_is_drained(

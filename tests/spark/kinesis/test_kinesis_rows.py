@@ -21,7 +21,6 @@ from kdi_assets.operate.monitoring.checks.all_checks import run_check
 from kdi_assets.operate.monitoring.checks.subject import CheckSubject
 from kdi_assets.operate.upkeep.expiry import expire
 from kdi_assets.operate.upkeep.unconsumed import Followers
-from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.drain.drain import drain
 from kdi_assets.streams.replay.replay_dates import replay_dates
 from kdi_assets.streams.replay.replay_letters import replay_letters
@@ -119,25 +118,7 @@ def test_a_dead_letter_leads_to_its_record_and_can_be_replayed(
     place = {"stream": "orders", "shard_id": shard, "sequence_number": put["SequenceNumber"]}
     assert place.items() <= row["kinesis"].items()
     assert row["key"] == bad["PartitionKey"]
-    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
-
-
-@pytest.mark.scenario("RESTORE and time travel")
-def test_after_a_restore_the_records_since_that_version_are_drained_again(
-    spark: SparkSession, lake: str, server: KinesisServer
-) -> None:
-    orders = Put(spark, lake, server, shards=2)
-    orders.put(30)
-    orders.drain()
-    orders.put(40)
-    orders.drain()
-    version = orders.entries()[-2].version
-    spark.sql(f"RESTORE TABLE delta.`{orders.stream.table_uri(lake)}` TO VERSION AS OF {version}")
-    assert orders.drained() == orders.ids[:30]
-
-    orders.drain()
-
-    orders.assert_each_record_once()
+    assert orders.audit().complete
 
 
 def test_a_decision_moves_no_position_that_is_only_a_number(
@@ -181,7 +162,7 @@ def test_what_was_drained_is_replayed_from_dead_letters_erased_and_checked_as_of
     assert orders.drain() == 1
 
     assert orders.drained() == orders.ids[2:]
-    assert audit(orders.stream, lake=lake, session=lambda: spark).complete
+    assert orders.audit().complete
     results = {
         name: run_check(name, CheckSubject(orders.stream, lake, lambda: spark)) for name in orders.stream.check_names
     }
@@ -200,7 +181,7 @@ def test_records_that_are_kept_no_longer_leave_as_messages_of_a_topic_do(
     done = expire(orders.stream, lake, nobody, session=lambda: spark, now=in_two_days)
     orders.put(10)
     drains = orders.drain()
-    audited = audit(orders.stream, lake=lake, session=lambda: spark)
+    audited = orders.audit()
 
     assert done is not None and (done.rows, drains) == (20, 1)
     assert orders.drained() == orders.ids[20:], "the positions and their places in the shards stay"

@@ -8,10 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.kinesis.errors import ShardTrimmed
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.streams.drain.plan_errors import TopicRecreated
-from kdi_assets.streams.resolve.resolve import commit_decision, decide
 from kdi_assets.tools.local.kinesis.server import KinesisServer
 from tests.kinesis.drains import HOUR, Put
 
@@ -32,21 +30,6 @@ def test_a_record_that_retention_passed_after_it_was_read_is_no_loss(
     orders.drain()
 
     orders.assert_each_record_once()
-
-
-def test_retention_that_may_have_passed_unread_records_is_refused(
-    spark: SparkSession, lake: str, server: KinesisServer
-) -> None:
-    orders = Put(spark, lake, server, shards=1)
-    orders.put(10)
-    orders.drain()
-    orders.put(20)
-    server.advance(30 * HOUR)
-
-    with pytest.raises(ShardTrimmed):
-        orders.drain()
-
-    assert orders.drained() == orders.ids[:10]
 
 
 @pytest.mark.scenario("Kinesis: retention passes a shard's position")
@@ -89,15 +72,11 @@ def test_a_stream_that_was_created_again_is_refused_until_somebody_decides(
     orders = Put(spark, lake, server, shards=1)
     orders.put(10)
     orders.drain()
-    orders.client.delete_stream(StreamName="orders")
-    server.advance(60)
-    orders.client.create_stream(StreamName="orders", ShardCount=1)
-    server.advance(60)
+    orders.make_again(shards=1)
 
     with pytest.raises(TopicRecreated):
         orders.drain()
-    decision = decide(orders.stream, lake, "new-topic", session=lambda: spark)
-    commit_decision(spark, decision, orders.stream, lake)
+    orders.resolve("new-topic")
     decided = orders.entries()[-1].bookmarks
     orders.put(5)
     orders.drain()
