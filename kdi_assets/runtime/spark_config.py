@@ -68,6 +68,11 @@ SESSION_CONFIG: Mapping[str, str] = MappingProxyType({**START_CONFIG, **RUNTIME_
 """All settings that the engine needs; a caller's configuration overrides them. It names no master."""
 
 
+# For the file with sums that Delta writes beside each commit. The default starts eight processes to rename it.
+_IN_FOLDERS = {
+    "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
+    "FileSystemBasedCheckpointFileManager"
+}
 _CREDENTIALS = "software.amazon.awssdk.auth.credentials"
 
 
@@ -84,7 +89,7 @@ def lake_config(settings: Settings) -> dict[str, str]:
     if (scheme := urlsplit(settings.lake).scheme) not in SAFE_SCHEMES:
         raise LakeNotSafe(lake=settings.lake, scheme=scheme)
     if not settings.uses_s3:
-        return {log_store_setting("file"): LOG_STORES["file"]}
+        return {log_store_setting("file"): LOG_STORES["file"], **(_IN_FOLDERS if scheme in ("", "file") else {})}
     endpoint, region = s3_endpoint(), s3_region()
     # Servers other than Amazon's mostly have no host name for each bucket.
     own_server = {"fs.s3a.endpoint": endpoint, "fs.s3a.path.style.access": "true"} if endpoint else {}

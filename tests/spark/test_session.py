@@ -103,6 +103,44 @@ def test_the_jvm_of_a_local_master_listens_on_the_loopback_alone(spark: SparkSes
     assert {address.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
 
 
+def test_files_of_this_machine_get_their_permissions_without_a_process(spark: SparkSession, tmp_path: Path) -> None:
+    """Pass: they are those that Hadoop's own class gives, which starts ``chmod``; and no file is replaced."""
+    hadoop, settings = jvm_view(spark).org.apache.hadoop.fs, hadoop_settings(spark)
+    rights, uri = hadoop.permission.FsPermission, hadoop.Path(f"file:{tmp_path}").toUri()
+    found, stock = [], hadoop.LocalFileSystem()
+    stock.initialize(uri, settings)
+    for name, files in (("ours", hadoop.FileSystem.get(uri, settings)), ("hadoop's", stock)):
+        file, given = (hadoop.Path(f"{tmp_path}/{name}/new/{last}") for last in ("file", "given"))
+        files.create(file).close()
+        sticky = hadoop.Path(f"{tmp_path}/{name}/shared")
+        files.mkdirs(sticky, rights("777"))
+        files.setPermission(sticky, rights("1770"))
+        files.create(given).close()
+        files.setPermission(given, rights("640"))
+        below = tmp_path / name
+        found.append({str(path.relative_to(below)): oct(path.stat().st_mode) for path in below.rglob("*")})
+        if name == "ours":
+            assert files.getRaw().getClass().getName() == "kdi.storage.LocalFiles$Raw"
+            assert not files.rename(file, given), "a file is replaced"
+
+    ours, hadoops = found
+    assert ours == hadoops
+
+
+def test_the_file_beside_a_commit_in_a_folder_is_renamed_without_a_process(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's usual class asks a process of its own, eight times, whether the names are links."""
+    path = jvm_view(spark).org.apache.hadoop.fs.Path(str(tmp_path))
+    managers = jvm_view(spark).org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+
+    manager = managers.create(path, spark._jsparkSession.sessionState().newHadoopConf())
+
+    assert manager.getClass().getSimpleName() == "FileSystemBasedCheckpointFileManager"
+
+
+def hadoop_settings(spark: SparkSession) -> Any:
+    return spark.sparkContext._jsc.hadoopConfiguration()
+
+
 def test_ctrl_c_stays_with_whoever_had_it(spark: SparkSession) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

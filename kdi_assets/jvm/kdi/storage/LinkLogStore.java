@@ -49,7 +49,8 @@ public final class LinkLogStore extends HDFSLogStore {
         FileSystem files = path.getFileSystem(configuration);
         FileSystem raw = files instanceof LocalFileSystem local ? local.getRaw() : files;
         // Where another class stands for "file", a path need not be a file of the same name.
-        if (overwrite || raw.getClass() != RawLocalFileSystem.class) {
+        boolean isHadoops = raw.getClass() == RawLocalFileSystem.class || raw instanceof LocalFiles.Raw;
+        if (overwrite || !isHadoops) {
             super.write(path, actions, overwrite, configuration);
             return;
         }
