@@ -5,8 +5,11 @@ from __future__ import annotations
 from kdi_assets.wording import first_line
 
 NO_PROGRAM = "Cannot run program"
-_NAMES_MORE = (NO_PROGRAM, "Call From ")
-"""Beginnings of messages whose cause does not name the program, or the server that does not answer."""
+_NAMES_MORE = (NO_PROGRAM, "Call From ", "No Route to Host from ", "End of File Exception between ", "DestHost:")
+"""Beginnings of messages whose cause does not name the program, or the server that does not answer.
+
+Source: Hadoop, ``NetUtils.wrapException``.
+"""
 
 
 def root_cause(failed: BaseException) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from kdi_assets.runtime.root_cause import root_cause
@@ -85,3 +88,28 @@ def test_a_jvm_that_ends_while_its_failure_is_read_is_a_loss_of_the_jvm() -> Non
         spark_failures(stream_of("id int"), "reading"),
     ):
         raise failed
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Call From here/127.0.0.1 to namenode:8020 failed on connection exception: java.net.ConnectException: refused",
+        'End of File Exception between local host is: "here"; destination host is: "namenode":8020',
+    ],
+)
+def test_the_server_of_hadoop_that_does_not_answer_is_named(said: str) -> None:
+    failed: Any = OSError("An error occurred while calling o1.commit")
+    failed.java_exception = Thrown("Job aborted", Thrown(said, Thrown("null")))
+
+    assert root_cause(failed) == f"IOException: {said}"
+
+
+class Thrown:
+    """An exception of Java."""
+
+    def __init__(self, message: str, cause: Thrown | None = None) -> None:
+        self.getMessage, self.getCause = lambda: message, lambda: cause
+
+    def getClass(self) -> SimpleNamespace:
+        """Its class."""
+        return SimpleNamespace(getSimpleName=lambda: "IOException")
