@@ -134,9 +134,13 @@ class LazySession:
 
 
 @contextmanager
-def lazy_session(command: str, *, as_json: bool) -> Iterator[LazySession]:
-    """A session for the body, opened only if the body calls it; shows how far the body's steps are."""
-    session = LazySession(Settings.from_environment(), command)
+def lazy_session(command: str, *, as_json: bool, settings: Settings | None = None) -> Iterator[LazySession]:
+    """A session for the body, opened only if the body calls it; shows how far the body's steps are.
+
+    Args:
+        settings: By default those of the environment.
+    """
+    session = LazySession(settings or Settings.from_environment(), command)
     watch = watch_of_command(as_json=as_json, spark=session.opened)
     try:
         with watch.watching():

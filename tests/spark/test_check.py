@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -62,6 +65,25 @@ def test_the_packages_own_documents_mean_something_to_spark() -> None:
     result = CliRunner().invoke(app, [])
 
     assert (result.exit_code, result.stdout) == (0, "streams: 1, refined tables: 2, served tables: 1, mistakes: 0\n")
+
+
+def test_documents_are_checked_on_a_machine_whose_cluster_is_not_reached(tmp_path: Path) -> None:
+    """Purpose: only Spark's analysis is needed; before, `kdi check` asked the cluster for executors.
+    Procedure: `kdi check` in a process of its own, with YARN as Spark's master, and nothing that says where YARN is.
+    """
+    (tmp_path / "defs.yaml").write_text(STREAMS)
+    variables = {name: value for name, value in os.environ.items() if name not in ("HADOOP_CONF_DIR", "YARN_CONF_DIR")}
+    command: list[str | Path] = [Path(sys.executable).with_name("kdi"), "--defs", tmp_path, "check"]
+
+    ran = subprocess.run(
+        command,
+        env={**variables, "KDI_SPARK_MASTER": "yarn", "KDI_DRIVER": "own"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert (ran.returncode, ran.stdout) == (0, "streams: 1, mistakes: 0\n"), ran.stderr
 
 
 def test_the_tables_of_many_topics_are_analysed_once_and_a_mistake_that_they_share_is_one(

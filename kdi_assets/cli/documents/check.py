@@ -109,10 +109,13 @@ def check_with_spark(loaded: LoadedFolder, *, as_json: bool) -> SparkFindings:
     Raises:
         JavaMissing, JarMissing, DriverGone: Spark cannot be used.
     """
+    from kdi_assets.settings import Settings
     from kdi_assets.streams.rules.shared_analysis import SharedAnalysis
 
     findings, analysed = SparkFindings(), SharedAnalysis()
-    with lazy_session("check", as_json=as_json) as open_session:
+    # Spark only analyses here and runs no task, so a cluster is neither needed nor asked for executors.
+    settings = replace(Settings.from_environment(), spark_master="local[1]")
+    with lazy_session("check", as_json=as_json, settings=settings) as open_session:
         session = open_session()  # once: each call asks the JVM whether it still runs
         for name, stream in loaded.streams.items():
             _check_stream(stream, loaded.documents[name], session, findings, analysed)
