@@ -271,6 +271,8 @@ class NoExecutors(Transient):
     application: str
     seconds: int
     namespace: str = ""
+    said: str = ""
+    """What Kubernetes says of its newest pod."""
 
     def message_parts(self) -> tuple[str, str, str]:
         namespace, application = self.namespace, self.application
@@ -283,10 +285,10 @@ class NoExecutors(Transient):
                 "what another driver holds)"
             )
         elif self.master.startswith("k8s:"):
-            why = f"a quota of the namespace {namespace} refuses pods, no node has room for them, or they do not start."
+            why = f"in the namespace {namespace}, {self.said.rstrip('.')}."
             run = (
-                f"kubectl --namespace {namespace} get pods,events   (pods of the driver have the label "
-                f"spark-app-selector={application}; its log has what Kubernetes refused)"
+                f"kdi doctor; kubectl --namespace {namespace} get pods,events   (doctor asks Kubernetes for one more "
+                f"executor, without making it; pods of this driver have the label spark-app-selector={application})"
             )
         elif self.master == "yarn":
             why = "the queue has no room for its containers, or they do not start."

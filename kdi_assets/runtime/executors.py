@@ -38,7 +38,8 @@ def bound_waits(session: SparkSession) -> None:
         "application": str(context.applicationId),
         "namespace": str(conf.get("spark.kubernetes.namespace", "default")),
     }
-    reason = "kdi: no executor within %d s: " + json.dumps(facts).replace("%", "%%")
+    known = json.dumps(facts).replace("%", "%%").removesuffix("}")
+    reason = f'kdi: no executor within %d s: {known}, "said": "%s"}}'
     cancel_without_executor(session, PATIENCE_SECONDS, again, reason)
 
 

@@ -62,7 +62,8 @@ def cancelled(asked: Callable[..., tuple[int, int, str]]) -> Callable[[str], str
 
     def by(master: str) -> str:
         seconds, _, reason = asked(master, **{"spark.kubernetes.namespace": "lake"})
-        return f"SparkException: [SPARK_JOB_CANCELLED] Job 3 cancelled {reason % seconds} SQLSTATE: XXKDA"
+        said = reason % (seconds, "x-exec-1 has no node: 0/3 nodes are available: 3 Insufficient memory.")
+        return f"SparkException: [SPARK_JOB_CANCELLED] Job 3 cancelled {said} SQLSTATE: XXKDA"
 
     return by
 
@@ -154,7 +155,10 @@ def failing_with(said: str) -> Callable[..., None]:
         ("local-cluster[2,1,1024]", "the cluster has no room"),
         ("spark://host:7077", "no worker is alive.*(?s:.)*spark.cores.max"),
         ("yarn", "the queue has no room.*(?s:.)*yarn application -status application_7"),
-        ("k8s://https://api", "a quota of the namespace lake.*(?s:.)*spark-app-selector=application_7"),
+        (
+            "k8s://https://api",
+            "in the namespace lake, x-exec-1 .* 3 Insufficient memory\\.\n(?s:.)*kdi doctor; kubectl",
+        ),
     ],
 )
 def test_the_error_says_where_to_look(cancelled: Callable[[str], str], master: str, said: str) -> None:

@@ -45,7 +45,7 @@ public final class ExecutorWatch extends SparkListener {
    *
    * @param seconds how long a job waits
    * @param secondsAgain how long a job waits after one that waited in vain
-   * @param reason of the cancellation, a format that takes the seconds
+   * @param reason of the cancellation, a format that takes the seconds, and what the cluster says
    */
   public static void begin(SparkContext spark, long seconds, long secondsAgain, String reason) {
     spark.addSparkListener(new ExecutorWatch(spark, seconds, secondsAgain, reason));
@@ -94,9 +94,22 @@ public final class ExecutorWatch extends SparkListener {
     return timer.schedule(() -> giveUp(job, briefly), briefly ? secondsAgain : seconds, TimeUnit.SECONDS);
   }
 
-  private synchronized void giveUp(int job, boolean briefly) {
-    if (!jobs.containsKey(job)) {
-      return;
+  private void giveUp(int job, boolean briefly) {
+    Future<?> wait = waitOf(job);
+    if (wait != null) {
+      // Not under the lock, for which all events of Spark would wait.
+      String said = hasExecutor() ? "" : ExecutorPods.said(spark);
+      end(wait, job, briefly, said);
+    }
+  }
+
+  private synchronized Future<?> waitOf(int job) {
+    return jobs.get(job);
+  }
+
+  private synchronized void end(Future<?> wait, int job, boolean briefly, String said) {
+    if (jobs.get(job) != wait) {
+      return; // the job has ended, or an executor came meanwhile, even if it is lost again
     }
     jobs.put(job, null);
     if (hasExecutor()) {
@@ -105,7 +118,7 @@ public final class ExecutorWatch extends SparkListener {
     if (!briefly) {
       brieflyUntil = Instant.now().plus(Duration.ofSeconds(seconds));
     }
-    spark.cancelJob(job, String.format(Locale.ROOT, reason, briefly ? secondsAgain : seconds));
+    spark.cancelJob(job, String.format(Locale.ROOT, reason, briefly ? secondsAgain : seconds, said));
   }
 
   private static Future<?> stop(Future<?> wait) {
