@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from datetime import UTC, date, datetime
 from enum import StrEnum
 from math import isinf
@@ -105,8 +106,9 @@ def print_json_text(text: str) -> None:
 def error_fields(refusal: KdiError) -> dict[str, object]:
     """The refusal's own fields, its three parts, and whether a retry can help."""
     happened, safe, run = refusal.message_parts()
+    own = {field.name: getattr(refusal, field.name) for field in fields(refusal)}
     kind = {"type": type(refusal).__name__, "retry_helps": isinstance(refusal, Transient)}
-    return {**refusal.values(), **kind, "happened": happened, "safe": safe, "run": run}
+    return {**own, **kind, "happened": happened, "safe": safe, "run": run}
 
 
 def to_json(value: object) -> object:

@@ -31,7 +31,7 @@ def refusals_as_failures(context: dg.AssetExecutionContext) -> Iterator[None]:
         if not isinstance(refusal, Transient):
             forbid_retries(context)
         parts = dict(zip(("what happened", "what is safe", "what to run"), refusal.message_parts(), strict=True))
-        given = {name: _plain(value) for name, value in refusal.values().items()}
+        given = {field.name: _plain(getattr(refusal, field.name)) for field in fields(refusal)}
         own = {name: value for name, value in given.items() if value != ""}
         page = {"runbook": f"docs/errors.md, {type(refusal).__name__}"} if ERRORS.exists() else {}
         raise dg.Failure(

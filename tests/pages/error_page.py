@@ -7,6 +7,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator
+from dataclasses import fields
 from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
@@ -104,10 +105,10 @@ def _run(error: type[KdiError]) -> str:
 
 def _what_to_run(error: type[KdiError]) -> str:
     made = error.__new__(error)
-    for name in error.field_names():
-        default = getattr(error, name, None)
-        value = default if isinstance(default, bool) else Placeholder(f"{{{name}}}")
-        setattr(made, name, VALUES.get((error.__name__, name), value))
+    for field in fields(error):
+        has_flag = isinstance(field.default, bool)
+        value = field.default if has_flag else Placeholder(f"{{{field.name}}}")
+        setattr(made, field.name, VALUES.get((error.__name__, field.name), value))
     return made.message_parts()[2]
 
 

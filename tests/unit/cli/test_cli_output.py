@@ -6,6 +6,7 @@ import json
 import pickle
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, fields, replace
 from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn
@@ -174,7 +175,7 @@ def test_json_shows_the_fields_of_an_error_beside_its_three_parts() -> None:
 
 def test_no_field_of_an_error_hides_behind_a_part_of_its_message() -> None:
     by_texts = [kind for kind in _errors(KdiError) if kind.message_parts is KdiError.message_parts]
-    hidden = [(kind.__name__, name) for kind in by_texts for name in kind.field_names() if _hidden(kind, name)]
+    hidden = [(kind.__name__, f.name) for kind in by_texts for f in fields(kind) if _hidden(kind, f.name)]
 
     assert DeadLettersGone in by_texts and not hidden
 
@@ -189,7 +190,10 @@ def test_an_error_takes_the_fields_that_its_class_and_its_base_classes_declare()
         more: ClassVar[int] = 0
         less: int = 1
 
-    assert Later(topic="a", less=2).values() == {"topic": "a", "seconds": 7, "less": 2}
+    one = Later(topic="a", less=2)
+    assert asdict(one) == {"topic": "a", "seconds": 7, "less": 2}
+    assert asdict(replace(one, topic="b")) == {"topic": "b", "seconds": 7, "less": 2}
+    assert repr(one).endswith("Later(topic='a', seconds=7, less=2)")
     assert str(Later(topic="a")).startswith("a came 7 s late.")
     with pytest.raises(TypeError, match="topic"):
         Late()  # type: ignore[call-arg]

@@ -66,9 +66,6 @@ def _value(hint: Any, name: str = "") -> Any:
     if is_dataclass(hint) and isinstance(hint, type):
         hints = get_type_hints(hint)
         return hint(**{f.name: _value(hints[f.name], f.name) for f in fields(hint) if f.init})
-    if isinstance(hint, type) and issubclass(hint, KdiError):
-        hints = get_type_hints(hint)
-        return hint(**{name: _value(hints[name], name) for name in hint.field_names()})
     if isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields"):
         return hint(*(_value(t) for t in get_type_hints(hint).values()))
     plain = {str: "orders", int: 3, float: 1.0, bool: True, Path: Path("/srv/lake"), bytes: b"b", Any: "x", object: "x"}
