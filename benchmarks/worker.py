@@ -11,10 +11,11 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from inspect import signature
 from pathlib import Path
 from shutil import rmtree
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import psutil
 
@@ -128,9 +129,10 @@ def serve(servers: str, lake: str) -> None:
     spark: SparkSession | None = None
     for line in sys.stdin:
         run = Run(**json.loads(line))
-        # Only a drain knows its backlog before it starts Spark.
-        only = run.messages if run.kind == "cold" and run.engine != STREAMING else None
-        spark = spark or open_session(Settings.from_environment(), app_name="kdi benchmark", only_messages=only)
+        # Only a drain knows its backlog before it starts Spark; a checkout before that does not take it.
+        takes = run.kind == "cold" and run.engine != STREAMING and "only_messages" in signature(open_session).parameters
+        only: Any = {"only_messages": run.messages} if takes else {}
+        spark = spark or open_session(Settings.from_environment(), app_name="kdi benchmark", **only)
         answer = measured(run, servers, lake, spark)
         sys.stdout.write(f"{ANSWER}{json.dumps(asdict(answer))}\n")
         sys.stdout.flush()

@@ -37,7 +37,7 @@ class LazySession:
     What a JVM of its own prints goes into a file of the folder ``logs`` of ``KDI_HOME``, unless ``KDI_VERBOSE`` is set.
 
     Attributes:
-        ends_soon: Whether a JVM of its own ends after the messages that ``expect`` is told of.
+        ends_soon: Whether a JVM of its own ends after the messages that ``expect`` was given.
     """
 
     def __init__(self, settings: Settings, command: str) -> None:
@@ -49,7 +49,7 @@ class LazySession:
 
     def expect(self, messages: int) -> None:
         """Take the number of messages that wait for the session, before it is opened."""
-        self._messages = max(messages, self._messages or 0)  # of streams that share a read, the most
+        self._messages = messages
 
     def __call__(self) -> SparkSession:
         """The session; a new one if the warm driver of the last one has ended.

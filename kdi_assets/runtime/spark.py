@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-SMALL_DRAIN = 100_000
-"""Up to so many messages a JVM costs less without the optimizing compiler, if it ends after them."""
+SMALL_DRAIN = 20_000
+"""Up to so many messages, even large ones, a JVM does without the optimizing compiler, if it ends after them."""
 TEST_HELPERS = "pyspark.testing.utils"
 
 

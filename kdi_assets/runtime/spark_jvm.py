@@ -54,14 +54,13 @@ QUICK_COMPILER = ("-XX:TieredStopAtLevel=1",)
 # For the short-lived JVM that prints the command line of the real one.
 LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Spark's own ports have no password unless told to: other users of the machine could read blocks, which hold messages.
-LOCAL = {
+LOOPBACK = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.authenticate": "true",
-    # Hadoop's own starts a process for each file that it creates. Executors of a cluster begin without our class.
-    "spark.hadoop.fs.file.impl": "kdi.storage.LocalFiles",
 }
-"""Of a Spark that runs its tasks in the driver's JVM."""
+FILES = "fs.file.impl"
+"""Hadoop's own class starts a process for each file that it creates. Executors of a cluster begin without ours."""
 
 
 def start_spark(
@@ -115,9 +114,11 @@ def _set_places(conf: SparkConf, jars: Sequence[Path], scratch: Path | None) -> 
     """Set where jars, addresses and temporary files are, unless Spark's own configuration says it."""
     # A machine's own name may not resolve, and a local Spark need not be reachable from elsewhere.
     is_local = runs_here(conf.get("spark.master"))
-    places = LOCAL if is_local else {}
+    places = LOOPBACK if is_local else {}
     if not is_local:
         send_jars(conf, jars)
+    elif not cast("JavaGateway", current_gateway()).jvm.org.apache.hadoop.conf.Configuration().get(FILES):
+        places = {**LOOPBACK, f"spark.hadoop.{FILES}": "kdi.storage.LocalFiles"}  # it would override Hadoop's own file
     for key, value in {**places, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
         conf.setIfMissing(key, value)
 

@@ -104,7 +104,10 @@ def test_the_jvm_of_a_local_master_listens_on_the_loopback_alone(spark: SparkSes
 
 
 def test_files_of_this_machine_get_their_permissions_without_a_process(spark: SparkSession, tmp_path: Path) -> None:
-    """Pass: they are those that Hadoop's own class gives, which starts ``chmod``; and no file is replaced."""
+    """Pass: they are those that Hadoop's own class gives, which starts ``chmod``, also below a folder whose group owns
+    what is in it; and no file is replaced.
+    """
+    tmp_path.chmod(0o2755)
     hadoop, settings = jvm_view(spark).org.apache.hadoop.fs, hadoop_settings(spark)
     rights, uri = hadoop.permission.FsPermission, hadoop.Path(f"file:{tmp_path}").toUri()
     found, stock = [], hadoop.LocalFileSystem()

@@ -52,10 +52,9 @@ def drain(
     chosen = selected_streams(streams or (), defs)
     if not as_json:
         print_place(defs, chosen)
-    groups = by_shared_read(chosen)
     with lazy_session("drain", as_json=as_json) as session:
-        session.ends_soon = len(groups) == 1
-        for together in groups:
+        session.ends_soon = len(chosen) == 1
+        for together in by_shared_read(chosen):
             refusals += _drain(together, session, accept_dead_letters=accept_dead_letters, as_json=as_json)
     exit_if_refused(refusals)
 

@@ -2,7 +2,6 @@ package kdi.storage;
 
 import java.io.IOException;
 import java.nio.file.Files;
-import java.nio.file.attribute.PosixFilePermissions;
 import org.apache.hadoop.fs.LocalFileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.RawLocalFileSystem;
@@ -26,16 +25,17 @@ public final class LocalFiles extends LocalFileSystem {
     }
 
     static final class Raw extends RawLocalFileSystem {
+        private static final String MODE = "unix:mode";
+        private static final int SET_IDS = 06000;
+
         @Override
         public void setPermission(Path path, FsPermission permission) throws IOException {
-            if (permission.getStickyBit()) { // Java knows none
-                super.setPermission(path, permission);
-                return;
-            }
+            var file = pathToFile(path).toPath();
             try {
-                Files.setPosixFilePermissions(
-                    pathToFile(path).toPath(), PosixFilePermissions.fromString(permission.toString()));
-            } catch (UnsupportedOperationException notPosix) {
+                // As chmod does with four digits: a folder keeps the bits by which what is in it belongs to its group.
+                int kept = Files.isDirectory(file) ? (int) Files.getAttribute(file, MODE) & SET_IDS : 0;
+                Files.setAttribute(file, MODE, kept | permission.toShort());
+            } catch (UnsupportedOperationException | IllegalArgumentException notUnix) {
                 super.setPermission(path, permission);
             }
         }
