@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.runtime.spark_internals import jvm_context, jvm_session
 from tests.refined import Lakeside, refined_table
 
@@ -47,6 +48,29 @@ def test_few_new_rows_take_few_spark_jobs(lakeside: Lakeside, mode: str) -> None
         assert len(ran) <= most_jobs, [described(lakeside.spark, job) for job in sorted(ran)]
         assert sum(tasks(lakeside.spark, job) for job in ran) <= most_tasks
 
+    lakeside.assert_as_computed_at_once(table)
+
+
+def test_a_table_of_deletes_is_read_by_as_many_tasks_as_it_is_large(lakeside: Lakeside) -> None:
+    """Purpose: one task orders few changes and the rows of few files, but of all deletes ever there may be many.
+    Procedure: three refinements that record a delete each; each file counts as much as a task reads; a new row.
+    Pass: a task for each file of the deletes reads them.
+    """
+    mode = {"upsert": {"keys": ["id"], "sequence_by": "bytes", "apply_as_deletes": "op = 'd'"}}
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", "mode": mode, "partition_by": None})
+    for n in range(3):
+        lakeside.append([(n, "a", 1, "d", date(2026, 1, 1)), (10 + n, "a", 1, "i", date(2026, 1, 1))])
+        lakeside.refine(table)
+    deletes = lakeside.files("silver/t_deletes")
+    assert len(deletes) > 2
+
+    lakeside.append([(1, "b", 2, "i", date(2026, 1, 1))])
+    before = jobs(lakeside.spark)
+    with changed_settings(lakeside.spark, {"spark.sql.files.maxPartitionBytes": "1"}):
+        lakeside.refine(table)
+
+    most = max(tasks(lakeside.spark, job) for job in jobs(lakeside.spark) - before)
+    assert most > len(deletes), "and one that orders"
     lakeside.assert_as_computed_at_once(table)
 
 

@@ -106,7 +106,8 @@ def _merged(inputs: Inputs, mode: Upsert, deletes: DataFrame | None, new: DataFr
     both = known.withColumn(IS_NEW, F.lit(False)).unionByName(
         new.withColumn(IS_NEW, F.lit(True)), allowMissingColumns=True
     )
-    both = in_one_task(both) if all_of_files and inputs.small_enough else both
+    # Not the recorded deletes as well: nothing bounds their size.
+    both = in_one_task(both) if all_of_files and inputs.small_enough and deletes is None else both
     counted = RowCounts(rows.sparkSession)
     facts = {_LATE: LATE, _NEW: IS_NEW, _WITHOUT_KEY: f"{IS_NEW} AND ({has_null_key(mode)})"}
     bits = " + ".join(f"IF({fact}, {bit}L, 0L)" for bit, fact in facts.items())
