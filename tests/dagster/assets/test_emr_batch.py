@@ -411,7 +411,8 @@ def test_a_failed_step_fails_the_run_without_a_retry_and_is_not_run_again_by_it(
 
 
 def test_no_event_and_no_request_has_a_secret(site: Site, plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KAFKA_PASSWORD", "secret-of-kafka")
+    for name in ("KAFKA_PASSWORD", "KDI_ALERT_WEBHOOK", "PGPASSWORD"):
+        monkeypatch.setenv(name, f"secret-of-{name}")
     plane.fail("DescribeCluster", "denied")
 
     failed = site.run()
