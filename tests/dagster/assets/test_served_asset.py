@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -211,8 +212,7 @@ def test_an_address_that_is_none_is_refused_without_showing_it(monkeypatch: pyte
     with pytest.raises(AddressWrong) as refused:
         database_of(target, home=Path())
 
-    assert "sesame-open" not in str(refused.value)
-    assert refused.value.__cause__ is None
+    assert "sesame-open" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_the_command_serves_a_file_and_status_shows_what_it_has(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
 
 from kdi_assets.documents.model.connections.postgres_address import connection_parameters, host_port_database
@@ -20,3 +22,12 @@ from kdi_assets.documents.model.connections.postgres_address import connection_p
 )
 def test_an_address_has_a_host_a_port_and_a_database(address: str, place: tuple[str, str, str]) -> None:
     assert host_port_database(connection_parameters(address)) == place
+
+
+def test_a_text_that_is_no_address_is_refused_without_showing_its_password() -> None:
+    """Pass: nothing that a traceback prints has it; psycopg's own error quotes the whole text."""
+    password = "sesame-open"
+    with pytest.raises(ValueError, match="not that of PostgreSQL") as refused:
+        connection_parameters(f"postgresql//u:{password}@h/d")
+
+    assert password not in "".join(traceback.format_exception(refused.value))
