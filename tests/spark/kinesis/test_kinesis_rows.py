@@ -121,6 +121,24 @@ def test_a_dead_letter_leads_to_its_record_and_can_be_replayed(
     assert orders.audit().complete
 
 
+@pytest.mark.scenario("RESTORE and time travel")
+def test_after_a_restore_the_records_since_that_version_are_drained_again(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    orders = Put(spark, lake, server, shards=2)
+    orders.put(30)
+    orders.drain()
+    orders.put(40)
+    orders.drain()
+    version = orders.entries()[-2].version
+    spark.sql(f"RESTORE TABLE delta.`{orders.stream.table_uri(lake)}` TO VERSION AS OF {version}")
+    assert orders.drained() == orders.ids[:30]
+
+    orders.drain()
+
+    orders.assert_each_record_once()
+
+
 def test_a_decision_moves_no_position_that_is_only_a_number(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:
