@@ -166,7 +166,8 @@ def _watch(
             shown = line
         if seen and seen.state in ENDED:
             return seen
-        if time.monotonic() > until or (seen and seen.minutes > batch.most_minutes):
+        is_done = seen is not None and seen.has_done_all  # and ends by itself
+        if not is_done and (time.monotonic() > until or (seen and seen.minutes > batch.most_minutes)):
             raise BatchTooLong(batch=batch.name, cluster=cluster, most_minutes=batch.most_minutes)
         time.sleep(poll_seconds)
 

@@ -196,6 +196,18 @@ def test_a_cluster_that_works_for_too_long_fails_the_batch(plane: ControlPlane) 
         run()
 
 
+def test_a_cluster_that_has_done_all_steps_may_take_longer_to_end(plane: ControlPlane) -> None:
+    def takes_50_minutes() -> int:
+        plane.age(minutes=50)
+        return 0
+
+    plane.run_step = lambda args: takes_50_minutes
+
+    ended = run()
+
+    assert (ended.state, ended.minutes > BATCH.most_minutes) == ("TERMINATED", True)
+
+
 @pytest.mark.parametrize("lake", ["/var/lake", "file:///var/lake", "file:/var/lake"])
 def test_a_folder_of_this_machine_is_refused_before_any_call(plane: ControlPlane, lake: str) -> None:
     with pytest.raises(LakeOnThisMachine):
