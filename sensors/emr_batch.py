@@ -32,7 +32,8 @@ GRACE_SECONDS = 120.0
 """So long after the end of a run its cluster is left: a retry of the run, which comes within seconds, takes it over."""
 ROOT_TAG = "dagster/root_run_id"
 RESUME_TAGS = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
-"""One is true of Dagster's own retry and of "Re-execute from failure" in the UI, none of other runs."""
+"""One is true of Dagster's own retry (by default; not with strategy ``ALL_STEPS``) and of "Re-execute from failure" in
+the UI, none of other runs."""
 
 
 def emr_batch(batch: EmrBatch, *, poll_seconds: float = 30.0) -> dg.Definitions:
