@@ -17,6 +17,7 @@ from pyspark import SparkContext, __version__  # noqa: TID253
 from pyspark.java_gateway import launch_gateway  # noqa: TID253
 from pyspark.sql import SparkSession  # noqa: TID253
 
+from kdi_assets.errors import KdiError
 from kdi_assets.runtime.driver.control import ControlConnection, DriverAddress
 from kdi_assets.runtime.driver.drivers import connect_to_driver
 from kdi_assets.runtime.environment import environment_set, interrupts_kept
@@ -95,6 +96,8 @@ def _session(connection: ControlConnection, group: str) -> AttachedSession:
         with environment_set(_environment(connection)), interrupts_kept(), undone_on_failure():
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
             return AttachedSession(AttachedContext(gateway, connection, group))
+    except KdiError:
+        raise
     except Exception as failure:
         # Of a JVM that ends during a call, py4j says no more than that the call failed.
         if isinstance(failure, OSError | Py4JNetworkError) or connection.driver_ended():

@@ -192,6 +192,19 @@ def test_a_driver_of_another_version_is_passed_over_if_there_is_one_of_ours(
             attach(here)
 
 
+def test_a_driver_whose_application_has_ended_is_gone_for_that_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: such a driver ends at once, so that its JVM does not answer either when the client looks why."""
+    from kdi_assets.runtime.driver import attach as attaching
+
+    monkeypatch.setattr(attaching, "launch_gateway", lambda: None)
+    monkeypatch.setattr(attaching, "shared_context", lambda gateway: None)
+
+    with running(tmp_path, 1), pytest.raises(DriverGone, match="its cluster has ended Spark's application"):
+        attaching.attach(Settings(tmp_path, "/lake"))
+
+
 @pytest.mark.parametrize("jvm", ["none", "hangs up"])
 def test_attaching_in_vain_leaves_no_thread_behind(tmp_path: Path, jvm: str) -> None:
     """A code server or a daemon may try for days."""
