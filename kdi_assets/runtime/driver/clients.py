@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.runtime.gateway import ClientObjects, active_jobs, cancel_jobs, gateway_of
+from kdi_assets.runtime.gateway import ClientObjects, active_jobs, cancel_jobs, ended_context, gateway_of
 from kdi_assets.runtime.spark_internals import jvm_context
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ class Clients:
         self._left(self._served)
 
     def _attach(self, client: Client) -> dict[str, Any] | None:
+        if ended_context() is not None:  # which the driver itself notices seconds later
+            return None
         with self._lock:
             if self._closed or time.monotonic() < self._refuse_until:
                 return None

@@ -97,6 +97,9 @@ def run_driver(
             with _accept_clients(folder, settings, session, clients):
                 report(f"driver ready: process {os.getpid()}, Spark {session.version}, log {log}")
                 ending = _ending(wakes, clients, idle_exit_seconds)
+            # Only now: YARN may take seconds to say why, in which clients would attach to no application.
+            if ending is Ending.APPLICATION_ENDED and (error := ended_application()):
+                raise error
         finally:
             stop_spark(session)
         return _reported(ending, jvm.returncode, log, report)
@@ -160,8 +163,6 @@ def _ending(wakes: Wakes, clients: Clients, idle_exit_seconds: float | None) -> 
             return Ending.IDLE
         with suppress(Empty):
             if ending := wakes.get(timeout=left):
-                if ending is Ending.APPLICATION_ENDED and (error := ended_application()):
-                    raise error
                 return ending
 
 
