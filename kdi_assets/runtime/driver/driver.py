@@ -123,7 +123,7 @@ def _watched_jvm(session: SparkSession, wakes: Wakes) -> Popen[bytes]:
 
 
 def _reported(ending: Ending, exit_code: int, log: Path, report: Callable[[str], None]) -> Ending:
-    if ending is Ending.JVM_ENDED:
+    if ending in (Ending.JVM_ENDED, Ending.APPLICATION_ENDED):  # of the latter, the JVM could not say more
         raise DriverJvmEnded(exit_code=exit_code, log=log)
     report(f"driver ended: {ending.value}")
     return ending

@@ -16,7 +16,7 @@ from kdi_assets.runtime.driver import clients, driver
 from kdi_assets.runtime.driver.clients import Clients
 from kdi_assets.runtime.driver.control import ControlConnection
 from kdi_assets.runtime.driver.driver import Ending, run_driver
-from kdi_assets.runtime.errors import ApplicationEnded, DriverGone
+from kdi_assets.runtime.errors import ApplicationEnded, DriverGone, DriverJvmEnded
 from kdi_assets.settings import Settings
 
 ENDED = ApplicationEnded(master="yarn", application="application_7", said="KILLED: by user lake")
@@ -79,6 +79,14 @@ def test_nobody_attaches_while_the_driver_asks_yarn_why(
         run_ended(asks_yarn)
 
     assert ended.value is ENDED
+
+
+def test_a_driver_that_cannot_ask_why_ends_with_an_error_too(
+    run_ended: Callable[[Callable[[], KdiError | None]], Ending],
+) -> None:
+    """Purpose: with exit code 0 its supervisor would start no other one."""
+    with pytest.raises(DriverJvmEnded, match="ended with code 143"):
+        run_ended(lambda: None)
 
 
 def test_a_client_is_refused_as_soon_as_the_application_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
