@@ -437,8 +437,8 @@ def test_a_driver_ends_with_its_application_and_no_client_starts_another_one_in_
 ) -> None:
     """Purpose: a cluster ends an application and leaves the JVM, where Spark would make a context without our settings.
     Procedure: Spark's context in a driver's JVM is stopped, as a cluster does it; use it, and attach again.
-    Pass: an error that names the application; a session that is closed; no second one, but the wait for the next driver,
-    which nobody starts here; the driver has ended, and its exit code says that a retry can help.
+    Pass: an error that names the application; a session that is closed; no second one, but the wait for another driver,
+    which nobody starts; the driver has ended, and its exit code says that a retry can help.
     """
     driver = start_driver()
 
