@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from kdi_assets.runtime.errors import YarnDidNotStart, YarnNeedsOtherSettings, YarnRefused
 from kdi_assets.runtime.gateway import current_gateway
-from kdi_assets.runtime.root_cause import root_cause, root_text
+from kdi_assets.runtime.root_cause import is_jvm_loss, root_cause, root_text
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.wording import first_line
 
@@ -34,6 +34,7 @@ PATIENCE_SECONDS = 300.0
 LOG_SECONDS = 30.0
 ANSWER_SECONDS = 20.0
 """By default Hadoop's client asks a ResourceManager that does not answer for a quarter of an hour."""
+NO_FAILURE = ("SUCCEEDED", "UNDEFINED")
 TAGS, QUEUE = "spark.yarn.tags", "spark.yarn.queue"
 _CONTAINERS_ERROR = re.compile(
     r"^.*?((?:[\w.$]*(?:Exception|Error): |\S+: No such file or directory|Container \S+ is running ).*)$", re.MULTILINE
@@ -123,8 +124,17 @@ def _wait_or_withdraw(gateway: JavaGateway, tag: str, ended: Event) -> str:
 
 
 def what_yarn_says(application: str) -> str:
-    """The final status and the diagnostics of this process's application, once it has ended; within seconds."""
-    return _answer(partial(_end, cast("JavaGateway", current_gateway()).jvm, application))
+    """The final status and the diagnostics of this process's application, once it has ended; within seconds.
+
+    Empty if YARN or the JVM does not answer, or if YARN knows no reason, as of a driver that somebody stops.
+    """
+    asked = start_in_thread(partial(_end, cast("JavaGateway", current_gateway()).jvm, application), name="ask YARN")
+    try:
+        return asked.result(ANSWER_SECONDS)
+    except TookTooLong:
+        return ""
+    except Exception as failed:  # noqa: BLE001 - whoever asks has an error already, and says it
+        return "" if is_jvm_loss(failed) else root_cause(failed)
 
 
 def in_brief(diagnostics: str) -> str:
@@ -176,12 +186,13 @@ def _said(jvm: Any, tag: str) -> str:
 
 
 def _end(jvm: Any, application: str) -> str:
-    """Final status and diagnostics of an application."""
+    """Final status and diagnostics of an application; empty if they say of no failure."""
     with _client(jvm) as client:
         report = client.getApplicationReport(
             jvm.org.apache.hadoop.yarn.api.records.ApplicationId.fromString(application)
         )
-        return f"{report.getFinalApplicationStatus()}: {in_brief(str(report.getDiagnostics()))}"
+        status, diagnostics = str(report.getFinalApplicationStatus()), str(report.getDiagnostics() or "")
+    return "" if not diagnostics and status in NO_FAILURE else f"{status}: {in_brief(diagnostics)}"
 
 
 def _kill(jvm: Any, tag: str) -> str:
