@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.errors import ContextDidNotStart, KubernetesRefused
 from kdi_assets.runtime.spark_failures import SparkFailure
-
-if TYPE_CHECKING:
-    from pyspark import SparkConf
 
 CLIENTS_EXCEPTION = "KubernetesClientException"
 _NO_DRIVER_POD = re.compile(r"No pod was found named .* \(this was supposed to be the driver pod\.?\)")
@@ -21,14 +18,13 @@ _BUSY, _BROKEN = 429, 500
 """Codes of HTTP: the server asks to come again, or fails itself, as all from here on."""
 
 
-def start_failure(conf: SparkConf, failure: SparkFailure) -> KdiError:
+def start_failure(failure: SparkFailure, *, master: str, namespace: str) -> KdiError:
     """The error of a context that did not start.
 
     Args:
-        conf: What it was to start with.
+        master: On which it was to start; read before, as Spark's configuration is in a JVM that may have died.
+        namespace: Of its pods, on Kubernetes.
     """
-    master = str(conf.get("spark.master", ""))
-    namespace = str(conf.get("spark.kubernetes.namespace", "default"))
     for code, said in _refusals(failure):
         if code != _BUSY and code < _BROKEN:
             return KubernetesRefused(master=master, namespace=namespace, code=code, said=said)

@@ -124,12 +124,11 @@ def _set_places(conf: SparkConf, jars: Sequence[Path], scratch: Path | None) -> 
 
 
 def _open_context(conf: SparkConf) -> SparkContext:
-    if runs_on_yarn(conf.get("spark.master", None)):
-        return open_on_yarn(conf)
     from pyspark import SparkContext
 
-    with translated(partial(start_failure, conf)):
-        return SparkContext(conf=conf)
+    master, namespace = str(conf.get("spark.master", "")), str(conf.get("spark.kubernetes.namespace", "default"))
+    with translated(partial(start_failure, master=master, namespace=namespace)):
+        return open_on_yarn(conf) if runs_on_yarn(master) else SparkContext(conf=conf)
 
 
 def _refuse_lake(session: SparkSession, lake: str) -> None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark import SparkContext
 
 from kdi_assets.errors import Terminal, Transient
-from kdi_assets.runtime.errors import ContextDidNotStart, KubernetesRefused
+from kdi_assets.runtime import spark_jvm, yarn
+from kdi_assets.runtime.errors import ContextDidNotStart, KubernetesRefused, YarnRefused
 from kdi_assets.runtime.kubernetes import start_failure
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure
 
-CONF: Any = {"spark.master": "k8s://https://api:6443", "spark.kubernetes.namespace": "lake"}
+of_kubernetes = partial(start_failure, master="k8s://https://api:6443", namespace="lake")
 FORBIDDEN = 'pods "kdi-0" is forbidden: User "system:serviceaccount:lake:x" cannot get resource "pods"'
 
 
@@ -55,7 +60,7 @@ def failure(java: Java | None, root: str = "SparkException: External scheduler c
     ],
 )
 def test_what_kubernetes_refuses_is_said_in_its_words_with_what_to_correct(code: int, said: str, first: str) -> None:
-    error = start_failure(CONF, failure(Java(Java(code=code, said=said))))
+    error = of_kubernetes(failure(Java(Java(code=code, said=said))))
 
     assert isinstance(error, KubernetesRefused) and isinstance(error, Terminal)
     happened, safe, run = error.message_parts()
@@ -69,31 +74,62 @@ def test_a_driver_whose_pod_does_not_exist_is_told_which_setting_names_it() -> N
         "No pod was found named kdi-0 in the cluster in the namespace lake (this was supposed to be the driver pod.)."
     )
 
-    error = start_failure(CONF, failure(Java(), f"SparkException: {said}"))
+    error = of_kubernetes(failure(Java(), f"SparkException: {said}"))
 
     assert said in str(error) and "spark.kubernetes.driver.pod.name" in str(error)
 
 
 @pytest.mark.parametrize("java", [None, Java(), Java(Java(code=503, said="starting")), Java(Java(code=429, said=""))])
 def test_anything_else_may_go_away_and_is_said_in_sparks_words(java: Java | None) -> None:
-    error = start_failure(CONF, failure(java, "ConnectException: Connection refused: api:6443"))
+    error = of_kubernetes(failure(java, "ConnectException: Connection refused: api:6443"))
 
     assert isinstance(error, ContextDidNotStart) and isinstance(error, Transient)
     assert "master k8s://https://api:6443: ConnectException: Connection refused: api:6443" in str(error)
 
 
+@pytest.mark.parametrize("master", ["yarn", "local[2]"])
+def test_a_jvm_that_dies_while_the_context_opens_is_an_error_of_ours(
+    master: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: then Spark's configuration, which is in the JVM, cannot be asked for the master either."""
+    died = Py4JNetworkError("Answer from Java side is empty")
+    conf = MagicMock(**{"get.side_effect": lambda name, default: {"spark.master": master}.get(name, default)})
+
+    def dies(context: object, **_: object) -> None:
+        conf.get.side_effect = conf.getAll.side_effect = died
+        raise died
+
+    monkeypatch.setattr(SparkContext, "__init__", dies)
+    monkeypatch.setattr(yarn, "current_gateway", lambda: None)
+
+    with pytest.raises(ContextDidNotStart, match="the driver's JVM ended or closed the connection") as refused:
+        spark_jvm._open_context(conf)
+
+    assert refused.value.master == master
+
+
+def test_what_yarn_refuses_passes_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = YarnRefused(queue="q", detail="AM container failed")
+    monkeypatch.setattr(spark_jvm, "open_on_yarn", MagicMock(side_effect=refused))
+
+    with pytest.raises(YarnRefused) as raised:
+        spark_jvm._open_context(MagicMock(**{"get.return_value": "yarn"}))
+
+    assert raised.value is refused
+
+
 def test_a_token_that_java_does_not_send_is_not_shown() -> None:
     said = "IllegalArgumentException: a header value must not end with a line end: Bearer eyJhbGciOi.x-y_z"
 
-    error = start_failure(CONF, failure(Java(), said))
+    error = of_kubernetes(failure(Java(), said))
 
     assert str(error).splitlines()[0].endswith("must not end with a line end: the token")
 
 
 def test_a_setting_that_spark_cannot_read_is_an_error_of_ours_on_one_machine_too() -> None:
-    local: Any = {"spark.master": "local[2]"}
+    said = "NumberFormatException: Failed to parse byte string: much"
 
-    error = start_failure(local, failure(Java(), "NumberFormatException: Failed to parse byte string: much"))
+    error = start_failure(failure(Java(), said), master="local[2]", namespace="default")
 
     assert "master local[2]: NumberFormatException: Failed to parse byte string: much" in str(error)
     assert "spark-defaults.conf" in str(error)
