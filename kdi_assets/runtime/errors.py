@@ -224,7 +224,7 @@ class YarnRefused(Transient):
 
 
 class YarnNeedsOtherSettings(Terminal):
-    """Spark cannot start on YARN with these settings: a queue, a file, or the size of a container is wrong.
+    """Spark cannot start on YARN with these settings: a queue, a file, the jars or the Java is wrong.
 
     Attributes:
         detail: As of ``YarnRefused``.

@@ -48,10 +48,6 @@ _NEEDS = (
         "the queue takes applications of this user, or spark.yarn.queue names another",
     ),
     (
-        r"Required (executor|AM) memory|Invalid resource request",
-        "spark.executor.memory, spark.executor.cores and spark.yarn.am.memory fit into the cluster's largest container",
-    ),
-    (
         "Could not find or load main class",
         "spark.yarn.jars or spark.yarn.archive has Spark's jars as the cluster's machines find them",
     ),
@@ -62,6 +58,12 @@ _NEEDS = (
     ),
 )
 """What YARN, Spark's client of it or a container says if the next try fails as well, and what must be true first."""
+_TOO_LARGE = re.compile("Required (executor|AM) memory|Invalid resource request")
+"""YARN's largest container is that of the machines that run, so one that is too large now may fit later."""
+_FITS = (
+    "spark.executor.memory, spark.executor.cores and spark.yarn.am.memory must fit into the largest container that the "
+    "running machines offer"
+)
 _NO_FILE = re.compile(r"does not exist: *(\S+)|File (\S+) does not exist")
 
 
@@ -155,7 +157,7 @@ def refusal(queue: str, said: str, settings: Mapping[str, str]) -> YarnRefused |
     needs = next((needs for words, needs in _NEEDS if re.search(words, said)), "") or _missing_file(said, settings)
     if needs:
         return YarnNeedsOtherSettings(queue=queue, detail=detail, needs=needs)
-    return YarnRefused(queue=queue, detail=detail)
+    return YarnRefused(queue=queue, detail=f"{detail} ({_FITS})" if _TOO_LARGE.search(said) else detail)
 
 
 def _missing_file(said: str, settings: Mapping[str, str]) -> str:

@@ -18,7 +18,7 @@ from kdi_assets.errors import Transient
 from kdi_assets.operate.doctor.finding import Verdict
 from kdi_assets.operate.doctor.storage import storage
 from kdi_assets.operate.doctor.yarn_files import yarn_files
-from kdi_assets.runtime.errors import ApplicationEnded, YarnDidNotStart, YarnNeedsOtherSettings
+from kdi_assets.runtime.errors import ApplicationEnded, YarnDidNotStart, YarnNeedsOtherSettings, YarnRefused
 from kdi_assets.settings import Settings
 from kdi_assets.streams.drain.drain import drain
 from kdi_assets.streams.drain.report import DrainReport
@@ -121,7 +121,6 @@ def test_an_application_that_yarn_ends_under_a_drain_is_an_error_with_yarns_word
     ("config", "said", "needs"),
     [
         ({"spark.yarn.queue": "nowhere"}, "unknown queue: nowhere", "spark.yarn.queue names a queue"),
-        ({"spark.executor.memory": "9g"}, r"Required executor memory \(9216 MB\)", "the cluster's largest container"),
         (
             {"spark.yarn.dist.archives": "hdfs:///venv.tar.gz#kdi"},
             "File does not exist: hdfs://.*/venv.tar.gz",
@@ -138,7 +137,7 @@ def test_an_application_that_yarn_ends_under_a_drain_is_an_error_with_yarns_word
             "spark.yarn.appMasterEnv.JAVA_HOME",
         ),
     ],
-    ids=["queue", "memory", "file on HDFS", "jars", "java"],
+    ids=["queue", "file on HDFS", "jars", "java"],
 )
 def test_settings_with_which_spark_cannot_start_are_refused_for_good_with_the_containers_own_words(
     on_yarn: On,
@@ -160,6 +159,20 @@ def test_settings_with_which_spark_cannot_start_are_refused_for_good_with_the_co
     happened, _, run = refused.value.message_parts()
     assert re.search(said, happened), happened
     assert needs in run
+    assert hadoop.applications(ON_THEIR_WAY) == []
+    assert not web.data_files()
+
+
+def test_a_container_larger_than_any_machine_that_runs_is_refused_and_a_retry_can_help(
+    on_yarn: On,
+    hadoop: MiniCluster,  # noqa: F811
+) -> None:
+    web = on_yarn(**{"spark.executor.memory": "9g"})
+    web.send(b"{}")
+
+    with pytest.raises(YarnRefused, match=r"Required executor memory \(9216 MB\).*that the running machines offer"):
+        web.drain()
+
     assert hadoop.applications(ON_THEIR_WAY) == []
     assert not web.data_files()
 

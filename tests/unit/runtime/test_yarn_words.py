@@ -48,11 +48,6 @@ def test_without_an_error_of_a_container_it_is_the_first_line() -> None:
     ("said", "needs"),
     [
         ("SparkException: Failed to submit: application_1 submitted by user a to unknown queue: q", "spark.yarn.queue"),
-        (
-            "IllegalArgumentException: Required executor memory (9216 MB), overhead (921 MB), is "
-            "above the max threshold (6144 MB) of this cluster!",
-            "spark.executor.memory",
-        ),
         ("FileNotFoundException: File does not exist: hdfs://nn:8020/kdi/jars.zip", "spark.yarn.archive"),
         ("FileNotFoundException: File does not exist: hdfs://nn:8020/kdi", "spark.yarn.archive"),
         (f"SparkException: {FAILED}  exitCode: 1{ENDED.format(CAUSED)}", "spark.yarn.jars"),
@@ -80,3 +75,20 @@ def test_what_may_go_away_by_itself_is_transient(said: str) -> None:
 
     assert isinstance(error, Transient)
     assert said.partition(": ")[2] in error.message_parts()[0]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "IllegalArgumentException: Required executor memory (9216 MB), overhead (921 MB), is "
+        "above the max threshold (6144 MB) of this cluster!",
+        "InvalidResourceRequestException: Invalid resource request! Cannot allocate containers as requested resource "
+        "is greater than maximum allowed allocation.",
+    ],
+)
+def test_a_container_that_is_too_large_may_fit_once_more_machines_run(said: str) -> None:
+    """Purpose: the largest container that YARN offers is that of the machines that run at the moment."""
+    error = refusal("q", said, SETTINGS)
+
+    assert isinstance(error, Transient)
+    assert said in error.message_parts()[0] and "spark.executor.memory" in error.message_parts()[0]
