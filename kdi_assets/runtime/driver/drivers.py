@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
@@ -138,7 +138,7 @@ def _answering(home: Path) -> list[DriverAddress]:
     folders = [*running_drivers(home).values()] or [home]
     asked = [start_in_thread(partial(_address, folder), name="driver") for folder in folders]
     wait(asked, CLIENTS_SECONDS)
-    wait(asked, return_when=FIRST_COMPLETED)
+    any(one.result() for one in as_completed(asked))  # waits for the first that answers; one that starts refuses
     return [address for one in asked if one.done() and (address := one.result())]
 
 

@@ -30,7 +30,13 @@ from kdi_assets.runtime.driver.control import (
     DriverAddress,
     only_driver,
 )
-from kdi_assets.runtime.driver.drivers import connect_to_driver, driver_folder, running_drivers, uses_warm_driver
+from kdi_assets.runtime.driver.drivers import (
+    CLIENTS_SECONDS,
+    connect_to_driver,
+    driver_folder,
+    running_drivers,
+    uses_warm_driver,
+)
 from kdi_assets.runtime.errors import DriverDiffers, DriverGone, DriverRuns
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
@@ -252,6 +258,17 @@ def test_without_a_choice_drivers_that_hang_are_not_waited_for_beside_one_that_a
         assert uses and time.monotonic() - began < ANSWER_SECONDS / 2
         one.answers.set()
         third.answers.set()
+
+
+def test_without_a_choice_a_driver_that_needs_a_second_is_waited_for_beside_one_that_starts(tmp_path: Path) -> None:
+    """Purpose: the one that starts refuses at once; otherwise the process would start a JVM of its own beside both."""
+    with only_driver(tmp_path), running(tmp_path, 2) as slow:
+        slow.answers.clear()
+        answers = threading.Timer(CLIENTS_SECONDS + 0.5, slow.answers.set)
+        answers.start()
+
+        assert uses_warm_driver(Settings(tmp_path, "/lake"))
+        answers.join()
 
 
 @pytest.mark.parametrize("more", [[], ["--json"]], ids=["text", "JSON"])
