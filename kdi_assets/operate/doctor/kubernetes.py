@@ -34,10 +34,13 @@ def kubernetes(master: str, environment: Mapping[str, str] = os.environ, *, acco
     except (OSError, ValueError, yaml.YAMLError) as unread:
         return asking.wrong("no pod of an executor", f"the settings of executors cannot be read: {unread}.")
     try:
-        headers, trusted = asking.login()
+        token, trusted = asking.login()
     except (OSError, ValueError) as unread:
         happened = f"the service account of this process cannot be read: {unread}."
         return asking.wrong("no service account", happened, f"ls -l {account}    (Spark reads token and ca.crt there)")
+    if re.search(r"\s", token):
+        return asking.token_with_space()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     url = f"{asking.address}/api/v1/namespaces/{asking.namespace}/pods?dryRun=All"
     # Without the environment's proxies, as Spark asks.
     opener = build_opener(ProxyHandler({}), HTTPSHandler(context=trusted))
@@ -45,7 +48,7 @@ def kubernetes(master: str, environment: Mapping[str, str] = os.environ, *, acco
     try:
         opener.open(request, timeout=ANSWER_SECONDS).close()
     except HTTPError as refused:
-        return asking.refused(refused.code, _said(refused), has_token=bool(headers))
+        return asking.refused(refused.code, _said(refused), has_token=bool(token))
     except OSError as silent:
         return asking.silent(silent, trusts_an_authority=trusted is not None)
     return fine("engine", master, f"would start executors in {asking.namespace}", namespace=asking.namespace)
@@ -75,10 +78,10 @@ class _Asking:
     def authority(self) -> Path:
         return Path(self.setting("kubernetes.authenticate.caCertFile", str(self.account / "ca.crt")))
 
-    def login(self) -> tuple[dict[str, str], ssl.SSLContext | None]:
-        """The headers of the account that Spark would use, and the authority of its cluster; without a file, none."""
-        login = {"Authorization": f"Bearer {self.token.read_text().strip()}"} if self.token.is_file() else {}
-        return login, ssl.create_default_context(cafile=str(self.authority)) if self.authority.is_file() else None
+    def login(self) -> tuple[str, ssl.SSLContext | None]:
+        """The token of the account that Spark would use, and the authority of its cluster; without a file, none."""
+        token = self.token.read_text() if self.token.is_file() else ""
+        return token, ssl.create_default_context(cafile=str(self.authority)) if self.authority.is_file() else None
 
     def executor(self) -> dict[str, Any]:
         """A pod like those that Spark makes.
@@ -135,6 +138,12 @@ class _Asking:
             return self._unexamined(happened)
         run = f"ls -l {self.authority}    (it must have the certificate of the cluster's authority)"
         return self.wrong("certificate not trusted", happened, run)
+
+    def token_with_space(self) -> Finding:
+        """Not sent, as the error of Python's client would show the token."""
+        happened = f"the token in {self.token} has a line end or a space; Spark reads it as it is, and cannot log in."
+        run = f"kdi doctor    (first write nothing but the token into {self.token}; printf ends no line, echo does)"
+        return self.wrong("the token has a line end", happened, run)
 
     def wrong(self, kind: str, happened: str, run: str = "") -> Finding:
         settings = Path(self.environment.get("SPARK_CONF_DIR", ""), "spark-defaults.conf")

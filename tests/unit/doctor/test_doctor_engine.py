@@ -248,7 +248,7 @@ def of_pods(folder: Path, **settings: str) -> dict[str, str]:
 
 def test_kubernetes_is_asked_for_a_pod_of_the_settings_which_is_not_made(tmp_path: Path, serve: Serve) -> None:
     asked: list[tuple[str, str, Any]] = []
-    (tmp_path / "token").write_text("of the account\n")
+    (tmp_path / "token").write_text("of-the-account")
     master = f"k8s://http://{serve({}, 201, asked)}"
 
     sizes = {"executor_memory": "2g", "executor_cores": "3"}
@@ -258,7 +258,7 @@ def test_kubernetes_is_asked_for_a_pod_of_the_settings_which_is_not_made(tmp_pat
     (path, token, pod), (_, _, other) = asked
     assert found.verdict is Verdict.OK
     assert path == "/api/v1/namespaces/lake/pods?dryRun=All"
-    assert token == "Bearer of the account"
+    assert token == "Bearer of-the-account"
     assert pod["spec"]["serviceAccountName"] == "kdi"
     (container,) = pod["spec"]["containers"]
     assert (container["image"], container["command"]) == ("registry.example/kdi:1", ["/opt/kdi/run"])
@@ -291,7 +291,7 @@ def test_what_kubernetes_refuses_is_said_in_its_words_with_what_to_do(
     tmp_path: Path, serve: Serve, code: int, said: str, found: str, run: str
 ) -> None:
     """A full quota is only a warning: it may be full of this driver's executors."""
-    (tmp_path / "token").write_text("of the account\n")
+    (tmp_path / "token").write_text("of-the-account")
     master = f"k8s://http://{serve({'kind': 'Status', 'message': said}, code)}"
 
     finding = kubernetes(master, of_pods(tmp_path), account=tmp_path)
@@ -363,3 +363,16 @@ def test_a_service_account_that_cannot_be_read_is_wrong(tmp_path: Path, serve: S
 
     assert (found.verdict, found.found) == (Verdict.WRONG, "no service account")
     assert f"ls -l {tmp_path}" in str(found.trouble)
+
+
+@pytest.mark.parametrize("token", ["eyJhbGci.x\n", "eyJhbGci.x\nof-two-lines", "\neyJhbGci.x", "eyJhbGci.x "])
+def test_a_token_with_a_line_end_is_wrong_and_not_shown(tmp_path: Path, serve: Serve, token: str) -> None:
+    """Spark reads the file untrimmed, so what a token without its line end would get says nothing."""
+    asked: list[tuple[str, str, Any]] = []
+    (tmp_path / "token").write_text(token)
+
+    found = kubernetes(f"k8s://http://{serve({}, 201, asked)}", of_pods(tmp_path), account=tmp_path)
+
+    assert (found.verdict, found.found, asked) == (Verdict.WRONG, "the token has a line end", [])
+    assert f"{tmp_path}/token has a line end" in str(found.trouble)
+    assert "eyJ" not in str(found.trouble)
