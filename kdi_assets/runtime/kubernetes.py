@@ -8,12 +8,10 @@ from typing import Any
 
 from kdi_assets.errors import KdiError
 from kdi_assets.runtime.errors import ContextDidNotStart, KubernetesRefused
-from kdi_assets.runtime.spark_failures import SparkFailure
+from kdi_assets.runtime.spark_failures import TOKEN, SparkFailure
 
 CLIENTS_EXCEPTION = "KubernetesClientException"
 _NO_DRIVER_POD = re.compile(r"No pod was found named .* \(this was supposed to be the driver pod\.?\)")
-_TOKEN = re.compile(r"Bearer \S+")
-"""Java quotes the header that it does not send, such as that of a token with an end of line."""
 _BUSY, _BROKEN = 429, 500
 """Codes of HTTP: the server asks to come again, or fails itself, as all from here on."""
 
@@ -28,7 +26,7 @@ def start_failure(failure: SparkFailure, *, master: str, namespace: str) -> KdiE
     for code, said in _refusals(failure):
         if code != _BUSY and code < _BROKEN:
             return KubernetesRefused(master=master, namespace=namespace, code=code, said=said)
-    return ContextDidNotStart(master=master, detail=_TOKEN.sub("the token", failure.root))
+    return ContextDidNotStart(master=master, detail=TOKEN.sub("the token", failure.root))
 
 
 def _refusals(failure: SparkFailure) -> Iterator[tuple[int, str]]:

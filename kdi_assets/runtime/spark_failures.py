@@ -31,6 +31,8 @@ _NO_ROOM = re.compile(
 """Of the file system, HDFS and S3: the texts of EACCES, EPERM, EROFS, ENOSPC and EDQUOT, and of statuses of HTTP."""
 _NO_FILE = re.compile(r"FileNotFoundException|NoSuchFileException|PATH_NOT_FOUND|FILE_NOT_EXIST|does not exist")
 _OLD_TOKEN = re.compile("ExpiredToken|InvalidToken")
+TOKEN = re.compile(r"Bearer\s.*")
+"""Java quotes the header that it does not send, such as that of a token with a line end, in whose middle it may be."""
 _OF_DATA = "22"
 """Class of SQLSTATE: a value that does not fit, such as an overflow, a division by zero, a text instead of a number."""
 _ABOUT_TABLES = ("DELTA_", "PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND")
@@ -68,6 +70,7 @@ class SparkFailure:
         root: The cause below all wrapping, in one line.
         needs: Of kind ``STORAGE``: what someone must give.
         jvm_is_lost: The JVM ended, or does not answer.
+        shows_token: What Java says has a token in it; nobody may see it.
     """
 
     exception: Exception
@@ -75,6 +78,7 @@ class SparkFailure:
     root: str
     needs: str = ""
     jvm_is_lost: bool = False
+    shows_token: bool = False
 
     @property
     def is_of_spark(self) -> bool:
@@ -122,7 +126,8 @@ def translated(error_of: Callable[[SparkFailure], KdiError | None]) -> Iterator[
         failure = failure_of(failed)
         if (error := cluster_failure(failure.root) or error_of(failure)) is None:
             raise
-        raise error from failed
+        # Dagster stores the causes of an error, and shows them.
+        raise error from (None if failure.shows_token else failed)
 
 
 def failure_of(failed: Exception) -> SparkFailure:
@@ -146,9 +151,10 @@ def _failure_of(failed: Exception) -> SparkFailure:
         kind = FailureKind.STORAGE
     else:
         kind = FailureKind.ROWS if _is_permanent(failed) else FailureKind.TRANSIENT
-    if _OLD_TOKEN.search(str(failed)):
+    said = str(failed)
+    if _OLD_TOKEN.search(said):
         root += " (renew the credentials; a warm driver has those of its start: kdi driver stop)"
-    return SparkFailure(failed, kind, root, needs, lost)
+    return SparkFailure(failed, kind, root, needs, lost, shows_token=bool(TOKEN.search(said)))
 
 
 def _storage_needs(cause: str) -> str:
