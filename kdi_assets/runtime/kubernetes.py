@@ -24,7 +24,8 @@ def start_failure(failure: SparkFailure, *, master: str, namespace: str) -> KdiE
         namespace: Of its pods, on Kubernetes.
     """
     for code, said in _refusals(failure):
-        if code != _BUSY and code < _BROKEN:
+        # A quota may have room again: Spark makes a ConfigMap for its executors.
+        if code != _BUSY and code < _BROKEN and "exceeded quota" not in said:
             return KubernetesRefused(master=master, namespace=namespace, code=code, said=said)
     return ContextDidNotStart(master=master, detail=TOKEN.sub("the token", failure.root))
 

@@ -80,7 +80,16 @@ def test_a_driver_whose_pod_does_not_exist_is_told_which_setting_names_it() -> N
     assert said in str(error) and "spark.kubernetes.driver.pod.name" in str(error)
 
 
-@pytest.mark.parametrize("java", [None, Java(), Java(Java(code=503, said="starting")), Java(Java(code=429, said=""))])
+@pytest.mark.parametrize(
+    "java",
+    [
+        None,
+        Java(),
+        Java(Java(code=503, said="starting")),
+        Java(Java(code=429, said="")),
+        Java(Java(code=403, said='configmaps "spark-exec-1-conf-map" is forbidden: exceeded quota: full')),
+    ],
+)
 def test_anything_else_may_go_away_and_is_said_in_sparks_words(java: Java | None) -> None:
     error = of_kubernetes(failure(java, "ConnectException: Connection refused: api:6443"))
 
