@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -21,7 +22,7 @@ from kdi_assets.operate.doctor.finding import NOTHING_STARTED, Finding, Trouble,
 ANSWER_SECONDS = 4.0
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _MEBIBYTES = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}
-_OVERHEAD_FACTOR, _LEAST_OVERHEAD = 0.1, 384
+_OVERHEAD_FACTOR, _LEAST_OVERHEAD = "0.1", 384
 """Of the memory, in MiB, that Spark asks for beside an executor's heap."""
 
 
@@ -89,19 +90,30 @@ class _Asking:
         Source: Spark 4.2, ``BasicExecutorFeatureStep``.
         """
         template = self.setting("kubernetes.executor.podTemplateFile")
-        pod: dict[str, Any] = yaml.safe_load(Path(template).read_text()) if template else {}
+        pod: dict[str, Any] = (yaml.safe_load(Path(template).read_text()) if template else {}) or {}
         image = self.setting("kubernetes.container.image")
-        heap = _mebibytes(self.setting("executor.memory", "1g"))
-        overhead = max(heap * _OVERHEAD_FACTOR, _LEAST_OVERHEAD)
-        memory = f"{heap + _mebibytes(self.setting('executor.memoryOverhead', f'{overhead:.0f}')):.0f}Mi"
-        cores = self.setting("kubernetes.executor.request.cores", self.setting("executor.cores", "1"))
-        resources = {"requests": {"cpu": cores, "memory": memory}, "limits": {"memory": memory}}
-        spec = {"restartPolicy": "Never", **pod.get("spec", {})}
+        spec = {**(pod.get("spec") or {}), "restartPolicy": "Never"}
         first, *others = spec.get("containers") or [{"name": "executor"}]
         image = self.setting("kubernetes.executor.container.image", image)
-        spec["containers"] = [{**first, "image": image, "resources": resources}, *others]
-        metadata = {**pod.get("metadata", {}), "generateName": "kdi-doctor-"}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        spec["containers"] = [{**first, "image": image, "resources": self._resources()}, *others]
+        # Spark replaces these two; a dry run with a name would be refused if its pod exists.
+        kept = {key: of for key, of in (pod.get("metadata") or {}).items() if key not in ("name", "namespace")}
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {**kept, "generateName": "kdi-doctor-"},
+            "spec": spec,
+        }
+
+    def _resources(self) -> dict[str, dict[str, str]]:
+        heap = _mebibytes(self.setting("executor.memory", "1g"))
+        factor = float(self.setting("executor.memoryOverheadFactor", _OVERHEAD_FACTOR))
+        overhead = max(heap * factor, _LEAST_OVERHEAD)
+        memory = f"{heap + _mebibytes(self.setting('executor.memoryOverhead', f'{overhead:.0f}')):.0f}Mi"
+        cores = self.setting("kubernetes.executor.request.cores", self.setting("executor.cores", "1"))
+        most = self.setting("kubernetes.executor.limit.cores")
+        limits = {"memory": memory, **({"cpu": most} if most else {})}
+        return {"requests": {"cpu": cores, "memory": memory}, "limits": limits}
 
     def refused(self, code: int, said: str, *, has_token: bool) -> Finding:
         """What a code of HTTP means here."""
@@ -168,10 +180,9 @@ class _Asking:
 
 def _said(refused: HTTPError) -> str:
     """The words of the API's answer; those of HTTP, if somebody else answers."""
-    text = refused.read().decode(errors="replace")
     try:
-        return str(json.loads(text)["message"]).rstrip(".")
-    except (ValueError, KeyError, TypeError):
+        return str(json.loads(refused.read().decode(errors="replace"))["message"]).rstrip(".")
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
         return str(refused.reason)
 
 

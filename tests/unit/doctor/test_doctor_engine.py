@@ -267,6 +267,54 @@ def test_kubernetes_is_asked_for_a_pod_of_the_settings_which_is_not_made(tmp_pat
     assert other["spec"]["containers"][0]["resources"]["limits"] == {"memory": "2048Mi"}
 
 
+def test_kubernetes_is_asked_for_the_limits_and_in_place_of_the_names_of_a_template(
+    tmp_path: Path, serve: Serve
+) -> None:
+    """Purpose: Spark gives its pods names of its own, in its namespace; the template's would be refused here only."""
+    asked: list[tuple[str, str, Any]] = []
+    (tmp_path / "token").write_text("of-the-account")
+    master = f"k8s://http://{serve({}, 201, asked)}"
+    settings = {
+        "executor_memory": "10g",
+        "executor_memoryOverheadFactor": "0.4",
+        "kubernetes_executor_limit_cores": "2",
+    }
+    environment = of_pods(tmp_path, **settings)
+    metadata = "metadata: {name: mine, namespace: other, labels: {team: web}}"
+    for template in (f"{metadata}\nspec: {{restartPolicy: Always}}\n", "metadata:\nspec:\n", ""):
+        (tmp_path / "executor.yaml").write_text(template)
+        assert kubernetes(master, environment, account=tmp_path).verdict is Verdict.OK
+
+    (_, _, pod), *empty = asked
+    assert pod["metadata"] == {"generateName": "kdi-doctor-", "labels": {"team": "web"}}
+    assert pod["spec"]["restartPolicy"] == "Never"
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"]["limits"] == {"cpu": "2", "memory": "14336Mi"}
+    assert [other["spec"] for _, _, other in empty] == [pod["spec"]] * 2
+
+
+def test_words_of_kubernetes_that_do_not_come_are_those_of_http(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdi_assets.operate.doctor.kubernetes.ANSWER_SECONDS", 0.5)
+    (tmp_path / "token").write_text("of-the-account")
+    with closing(socket.create_server(("127.0.0.1", 0))) as listening:
+
+        def begin_to_answer() -> None:
+            connection, _ = listening.accept()
+            with closing(connection):
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 422 Unprocessable\r\nContent-Length: 90\r\n\r\n{")
+                over.wait(10)
+
+        over = threading.Event()
+        threading.Thread(target=begin_to_answer).start()
+        found = kubernetes(f"k8s://http://127.0.0.1:{listening.getsockname()[1]}", of_pods(tmp_path), account=tmp_path)
+        over.set()
+
+    assert found.found == "executors refused" and "(422): Unprocessable" in str(found.trouble)
+
+
 FORBIDDEN = (
     'pods is forbidden: User "system:serviceaccount:lake:kdi" cannot create resource "pods" in the namespace "lake"'
 )
