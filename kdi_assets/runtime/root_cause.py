@@ -5,6 +5,8 @@ from __future__ import annotations
 from kdi_assets.wording import first_line
 
 NO_PROGRAM = "Cannot run program"
+_LONGEST = 800
+"""Characters; so that the reason of a job that waited in vain, with a long master and namespace, is whole."""
 _NAMES_MORE = (NO_PROGRAM, "Call From ", "No Route to Host from ", "End of File Exception between ", "DestHost:")
 """Beginnings of messages whose cause does not name the program, or the server that does not answer.
 
@@ -18,7 +20,7 @@ def root_cause(failed: BaseException) -> str:
     _, _, trace = text.partition("Traceback (most recent call last):")
     # Python indents the frames of a trace; what it raised comes after them.
     raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
-    return (raised or first_line(text))[:500]
+    return (raised or first_line(text))[:_LONGEST]
 
 
 def root_text(failed: BaseException) -> str:

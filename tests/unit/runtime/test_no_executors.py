@@ -57,12 +57,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, int, str]
 
 
 @pytest.fixture
-def cancelled(asked: Callable[..., tuple[int, int, str]]) -> Callable[[str], str]:
+def cancelled(asked: Callable[..., tuple[int, int, str]]) -> Callable[..., str]:
     """What Spark says of a job that was cancelled on a cluster."""
 
-    def by(master: str) -> str:
-        seconds, _, reason = asked(master, **{"spark.kubernetes.namespace": "lake"})
-        said = reason % (seconds, "x-exec-1 has no node: 0/3 nodes are available: 3 Insufficient memory.")
+    def by(
+        master: str,
+        namespace: str = "lake",
+        said: str = "x-exec-1 has no node: 0/3 nodes are available: 3 Insufficient memory.",
+    ) -> str:
+        seconds, _, reason = asked(master, **{"spark.kubernetes.namespace": namespace})
+        said = reason % (seconds, said)
         return f"SparkException: [SPARK_JOB_CANCELLED] Job 3 cancelled {said} SQLSTATE: XXKDA"
 
     return by
@@ -78,7 +82,7 @@ def test_jobs_after_one_in_vain_wait_briefly_only_if_the_driver_goes_on_asking(
 
 @pytest.mark.parametrize("failures", FAILURES.values(), ids=FAILURES)
 def test_whatever_needs_spark_gets_the_same_error(
-    failures: Callable[[], AbstractContextManager[None]], cancelled: Callable[[str], str]
+    failures: Callable[[], AbstractContextManager[None]], cancelled: Callable[..., str]
 ) -> None:
     with pytest.raises(NoExecutors) as refused, failures():
         raise OSError(cancelled("spark://100%25.example:7077"))
@@ -89,7 +93,7 @@ def test_whatever_needs_spark_gets_the_same_error(
 
 @pytest.mark.parametrize("before", [[], ["FAILED_READ_FILE.NO_HINT"]], ids=["all files", "one file alone"])
 def test_a_first_pass_over_files_gets_it_too_and_blames_none(
-    monkeypatch: pytest.MonkeyPatch, cancelled: Callable[[str], str], before: list[str]
+    monkeypatch: pytest.MonkeyPatch, cancelled: Callable[..., str], before: list[str]
 ) -> None:
     said = iter([*before, cancelled("yarn")])
 
@@ -110,7 +114,7 @@ def test_a_first_pass_over_files_gets_it_too_and_blames_none(
 
 
 def test_the_removal_of_old_letters_gets_it_too(
-    monkeypatch: pytest.MonkeyPatch, cancelled: Callable[[str], str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, cancelled: Callable[..., str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(old_letters, "TableLog", SimpleNamespace(open=lambda uri: uri))
     monkeypatch.setattr(old_letters, "until_won", failing_with(cancelled("yarn")))
@@ -121,7 +125,7 @@ def test_the_removal_of_old_letters_gets_it_too(
 
 
 def test_an_erasure_without_executors_says_what_is_safe_and_how_it_goes_on(
-    monkeypatch: pytest.MonkeyPatch, cancelled: Callable[[str], str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, cancelled: Callable[..., str], tmp_path: Path
 ) -> None:
     """Purpose: its rows have left the table, so "the same command again" would find nothing to erase."""
     found = SimpleNamespace(is_nothing=False, letter_records=1, removed_rows=0)
@@ -161,12 +165,22 @@ def failing_with(said: str) -> Callable[..., None]:
         ),
     ],
 )
-def test_the_error_says_where_to_look(cancelled: Callable[[str], str], master: str, said: str) -> None:
+def test_the_error_says_where_to_look(cancelled: Callable[..., str], master: str, said: str) -> None:
     with (
         pytest.raises(NoExecutors, match=f"{re.escape(master)} gave Spark no executor within 300 s: {said}"),
         FAILURES["drain"](),
     ):
         raise OSError(cancelled(master))
+
+
+def test_the_longest_names_and_words_of_kubernetes_are_read_whole(cancelled: Callable[..., str]) -> None:
+    """Purpose: of an exception of Spark's so much is kept; a reason that is cut would be no error of executors."""
+    host, namespace, said = ("h" * 253, "n" * 63, "x" * 200)
+
+    with pytest.raises(NoExecutors) as refused, FAILURES["drain"]():
+        raise OSError(cancelled(f"k8s://https://{host}:65535", namespace, said))
+
+    assert (refused.value.namespace, refused.value.said) == (namespace, said)
 
 
 def test_other_cancelled_jobs_are_what_they_were() -> None:
