@@ -268,8 +268,8 @@ class PlanNode:
 
 def plan_nodes(rows: DataFrame) -> list[PlanNode]:
     """The nodes of Spark's plan of the rows, the top one first; one call, where each fact of each would be one."""
-    told = jvm_view(rows.sparkSession).kdi.expressions.PlanNodes.toJson(jvm_frame(rows))
-    return [PlanNode(**node) for node in json.loads(told)]
+    described = jvm_view(rows.sparkSession).kdi.expressions.PlanNodes.toJson(jvm_frame(rows))
+    return [PlanNode(**node) for node in json.loads(described)]
 
 
 def columns_of_ctes(nodes: Sequence[PlanNode]) -> dict[int, int]:

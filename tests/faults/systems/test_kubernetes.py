@@ -256,7 +256,7 @@ def test_a_driver_that_kubernetes_does_not_take_says_so_and_leaves_nothing(
         ("no such account", Verdict.WRONG, "executors refused"),
     ],
 )
-def test_the_doctor_asks_whether_this_account_may_make_pods(
+def test_the_doctor_asks_kubernetes_whether_it_would_take_an_executors_pod(
     release: Release, tmp_path: Path, mistake: str, verdict: Verdict, said: str
 ) -> None:
     """Procedure: the files that a pod of each account has mounted, and the chart's settings with one mistake; examine.

@@ -70,7 +70,7 @@ def test_what_kubernetes_refuses_is_said_in_its_words_with_what_to_correct(code:
     assert run.startswith("kdi doctor; then the same command again") and first in run
 
 
-def test_a_driver_whose_pod_does_not_exist_is_told_which_setting_names_it() -> None:
+def test_the_error_of_a_driver_whose_pod_does_not_exist_names_the_setting_of_its_name() -> None:
     said = (
         "No pod was found named kdi-0 in the cluster in the namespace lake (this was supposed to be the driver pod.)."
     )
