@@ -1,15 +1,17 @@
-"""Refining few new rows: how many Spark jobs it takes does not depend on what is there already."""
+"""Refining few new rows: how many Spark jobs it takes, and what it reads, does not depend on what is there already."""
 
 from __future__ import annotations
 
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdi_assets.follow.refine import inputs
 from kdi_assets.runtime.spark import changed_settings
 from kdi_assets.runtime.spark_internals import jvm_context, jvm_session
-from tests.refined import Lakeside, refined_table
+from tests.refined import EVENTS, FIRST, Lakeside, refined_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -71,6 +73,40 @@ def test_a_table_of_deletes_is_read_by_as_many_tasks_as_it_is_large(lakeside: La
 
     most = max(tasks(lakeside.spark, job) for job in jobs(lakeside.spark) - before)
     assert most > len(deletes), "and one that orders"
+    lakeside.assert_as_computed_at_once(table)
+
+
+@pytest.mark.parametrize(
+    ("properties", "change", "small_bytes"),
+    [
+        ("", "DELETE FROM {t} WHERE date = '2026-01-02'", inputs.SMALL_BYTES),
+        (", delta.enableDeletionVectors = true", "DELETE FROM {t} WHERE id = 2", inputs.SMALL_BYTES),
+        (", delta.columnMapping.mode = 'name'", "UPDATE {t} SET host = 'a' WHERE id = 2", inputs.SMALL_BYTES),
+        ("", "UPDATE {t} SET host = 'a' WHERE id = 2", 0),
+    ],
+    ids=["a date loses all rows", "deletion vectors", "column mapping", "many bytes"],
+)
+def test_dates_are_computed_of_their_files_whatever_is_in_these(
+    lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch, properties: str, change: str, small_bytes: int
+) -> None:
+    """Procedure: refine groups by date; change the upstream table; without the way that reads all dates, refine again.
+    Pass: the table is as computed at once.
+    """
+    fields = {"mode": "replace_dates", "sql": SQL_BY_DATE}
+    table = refined_table(**{"table": "gold/t", "from": "bronze/events", **fields})
+    with_feed = f"TBLPROPERTIES (delta.enableChangeDataFeed = true{properties})"
+    lakeside.sql(f"CREATE TABLE {{t}} ({EVENTS}) USING delta PARTITIONED BY (date) {with_feed}")
+    lakeside.append(FIRST)
+    lakeside.sql("OPTIMIZE {t}")  # one file of a date: of a file whose rows are all deleted no vector is made
+    lakeside.refine(table)
+    monkeypatch.setattr(inputs, "SMALL_BYTES", small_bytes)
+    monkeypatch.delattr(inputs.Inputs, "rows_of")
+
+    lakeside.sql(change)
+    commit = max(Path(lakeside.uri("bronze/events"), "_delta_log").glob("*.json")).read_text()
+    assert ('"deletionVector":{' in commit) == ("DeletionVectors" in properties)
+    assert lakeside.refine(table).kind == "dates"
+
     lakeside.assert_as_computed_at_once(table)
 
 

@@ -190,9 +190,13 @@ def test_a_moved_row_is_refused_also_if_both_tables_of_a_join_have_changed(lakes
             "SELECT events.date, id, first FROM events JOIN firsts ON events.host = firsts.host"
         },
         {"sql": "SELECT max(date) AS date, host, count(*) AS n FROM events GROUP BY host"},
+        {
+            "sql": "WITH hosts AS (SELECT max(date) AS date, host, count(*) AS n FROM events GROUP BY host) "
+            "SELECT date, sum(n) AS n FROM hosts GROUP BY date"
+        },
         {"python": f"{__name__}:above_the_least"},
     ],
-    ids=["a window", "a subquery", "a join", "groups of all dates", "what a function has read"],
+    ids=["a window", "a subquery", "a join", "groups of all dates", "such groups in WITH", "what a function has read"],
 )
 def test_rows_of_a_date_that_are_made_of_other_dates_are_computed_of_these_too(
     lakeside: Lakeside, rows: dict[str, str]
