@@ -153,6 +153,10 @@ JVM: Mapping[str, Sequence[str]] = {
         "java.lang.Object.toString/0",
     ],
     f"{SPARK}:_avro_schema": [f"{_AVRO}.Schema$Parser.<init>/0", f"{_AVRO}.Schema$Parser.parse/1"],
+    f"{GATEWAY}:hadoop_default": [
+        "org.apache.hadoop.conf.Configuration.<init>/0",
+        "org.apache.hadoop.conf.Configuration.get/1",
+    ],
     f"{GATEWAY}:activate": [f"{_SESSION}.setActiveSession/1"],
     f"{GATEWAY}:has_ended": [
         "org.apache.spark.api.java.JavaSparkContext.sc/0",

@@ -42,6 +42,12 @@ def use_gateway(gateway: JavaGateway) -> SparkConf:
     return SparkConf(_jvm=gateway.jvm)
 
 
+def hadoop_default(name: str) -> str | None:
+    """A setting of Hadoop's configuration files, in a JVM that was started and has no context yet."""
+    value = cast("JavaGateway", current_gateway()).jvm.org.apache.hadoop.conf.Configuration().get(name)
+    return None if value is None else str(value)
+
+
 def forget_jvm() -> None:
     """Let PySpark start or find another JVM; it keeps the current one in class attributes."""
     from pyspark import SparkContext

@@ -15,7 +15,7 @@ from kdi_assets.runtime.cluster import refuse_path_of_other_file_system, refuse_
 from kdi_assets.runtime.environment import environment_set, interrupts_kept
 from kdi_assets.runtime.errors import SparkDidNotStart
 from kdi_assets.runtime.executors import bound_waits
-from kdi_assets.runtime.gateway import current_gateway, forget_jvm, gateway_of, use_gateway
+from kdi_assets.runtime.gateway import current_gateway, forget_jvm, gateway_of, hadoop_default, use_gateway
 from kdi_assets.runtime.jars import spark_class_path
 from kdi_assets.runtime.java import find_java, proxy_options
 from kdi_assets.runtime.kubernetes import start_failure
@@ -117,7 +117,7 @@ def _set_places(conf: SparkConf, jars: Sequence[Path], scratch: Path | None) -> 
     places = LOOPBACK if is_local else {}
     if not is_local:
         send_jars(conf, jars)
-    elif not cast("JavaGateway", current_gateway()).jvm.org.apache.hadoop.conf.Configuration().get(FILES):
+    elif not hadoop_default(FILES):
         places = {**LOOPBACK, f"spark.hadoop.{FILES}": "kdi.storage.LocalFiles"}  # it would override Hadoop's own file
     for key, value in {**places, **({LOCAL_DIR: str(scratch)} if scratch else {})}.items():
         conf.setIfMissing(key, value)
