@@ -199,6 +199,31 @@ def waits_of_two(*, session: Callable[[], SparkSession], apart: float) -> list[f
         return [first.result(), second.result()]
 
 
+def test_a_job_ends_even_if_the_cluster_cannot_be_asked_what_is_missing(
+    impatient: Callable[..., DrivenByCluster], standalone: Standalone
+) -> None:
+    """Purpose: what fails while Kubernetes is asked about the pods would let the job wait for ever.
+    Procedure: a driver loses its only worker; its context forgets its master, so that the question fails; a job.
+    Pass: the job ends within the bound, with the error of the cluster.
+    """
+    standalone.add_worker("worker1")
+    web = impatient()
+    web.driver.call(rows_counted)
+    standalone.kill_worker("worker1")
+
+    web.driver.start(wait_of_one_without_master)
+
+    wait_until(lambda: not web.driver.is_busy(), seconds=120)
+    assert PATIENCE - 1 < web.driver.result() < PATIENCE + 5
+
+
+def wait_of_one_without_master(*, session: Callable[[], SparkSession]) -> float:
+    """As ``wait_of_one``, in a context that forgets its master."""
+    context: Any = session().sparkContext
+    context._jsc.sc().conf().remove("spark.master")
+    return wait_of_one(session=session)
+
+
 def test_rows_of_tasks_that_run_again_count_once(
     impatient: Callable[..., DrivenByCluster], standalone: Standalone
 ) -> None:

@@ -4,6 +4,7 @@ import io.fabric8.kubernetes.api.model.ContainerState;
 import io.fabric8.kubernetes.api.model.ContainerStatus;
 import io.fabric8.kubernetes.api.model.Pod;
 import io.fabric8.kubernetes.api.model.PodCondition;
+import io.fabric8.kubernetes.api.model.Status;
 import io.fabric8.kubernetes.client.KubernetesClient;
 import io.fabric8.kubernetes.client.KubernetesClientException;
 import java.lang.reflect.Field;
@@ -53,7 +54,8 @@ final class ExecutorPods {
     for (ContainerStatus container : pod.getStatus().getContainerStatuses()) {
       ContainerState state = container.getState();
       if (state != null && state.getWaiting() != null) {
-        return "waits: " + state.getWaiting().getReason() + " " + state.getWaiting().getMessage();
+        String message = state.getWaiting().getMessage();
+        return "waits: " + state.getWaiting().getReason() + (message == null ? "" : " " + message);
       }
       if (state != null && state.getTerminated() != null) {
         return "ended with code " + state.getTerminated().getExitCode() + ": kubectl logs has its output";
@@ -85,10 +87,8 @@ final class ExecutorPods {
   }
 
   private static String words(Throwable failed) {
-    if (failed instanceof KubernetesClientException refused && refused.getStatus() != null) {
-      return refused.getStatus().getMessage();
-    }
-    return String.valueOf(failed);
+    Status status = failed instanceof KubernetesClientException refused ? refused.getStatus() : null;
+    return status != null && status.getMessage() != null ? status.getMessage() : String.valueOf(failed);
   }
 
   private static String plain(String said) {

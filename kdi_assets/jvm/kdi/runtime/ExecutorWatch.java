@@ -98,8 +98,16 @@ public final class ExecutorWatch extends SparkListener {
     Future<?> wait = waitOf(job);
     if (wait != null) {
       // Not under the lock, for which all events of Spark would wait.
-      String said = hasExecutor() ? "" : ExecutorPods.said(spark);
-      end(wait, job, briefly, said);
+      end(wait, job, briefly, said());
+    }
+  }
+
+  /** What Kubernetes says of the pods; whatever fails here, the job must end. */
+  private String said() {
+    try {
+      return hasExecutor() ? "" : ExecutorPods.said(spark);
+    } catch (RuntimeException | LinkageError failed) {
+      return "Kubernetes could not be asked: " + failed.getClass().getName();
     }
   }
 
