@@ -123,11 +123,21 @@ def translated(error_of: Callable[[SparkFailure], KdiError | None]) -> Iterator[
     except Exception as failed:
         if not isinstance(failed, spark_exceptions()):
             raise
+        if (interrupt := _interrupt_before(failed)) is not None:
+            raise interrupt from None
         failure = failure_of(failed)
         if (error := cluster_failure(failure.root) or error_of(failure)) is None:
             raise
         # Dagster stores the causes of an error, and shows them.
         raise error from (None if failure.shows_token else failed)
+
+
+def _interrupt_before(failed: BaseException) -> KeyboardInterrupt | None:
+    """The Ctrl-C after which something failed: it ends the JVM as well, and what is undone after it fails."""
+    before: BaseException | None = failed
+    while before is not None and not isinstance(before, KeyboardInterrupt):
+        before = before.__context__
+    return before
 
 
 def failure_of(failed: Exception) -> SparkFailure:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from kdi_assets.runtime.root_cause import root_cause
 from kdi_assets.streams.spark_errors import ReadOrWriteFailed, WorkerPythonUnfit, spark_failures
@@ -113,3 +114,14 @@ class Thrown:
     def getClass(self) -> SimpleNamespace:
         """Its class."""
         return SimpleNamespace(getSimpleName=lambda: "IOException")
+
+
+def test_ctrl_c_stays_ctrl_c_if_what_is_undone_after_it_meets_a_jvm_that_it_ended() -> None:
+    def undo() -> NoReturn:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    with pytest.raises(KeyboardInterrupt), spark_failures(stream_of("id bigint"), "reading messages"):
+        try:
+            raise KeyboardInterrupt
+        finally:
+            undo()
