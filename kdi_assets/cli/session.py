@@ -35,21 +35,17 @@ class LazySession:
     """A Spark session that the first call opens and the command keeps.
 
     What a JVM of its own prints goes into a file of the folder ``logs`` of ``KDI_HOME``, unless ``KDI_VERBOSE`` is set.
-
-    Attributes:
-        ends_soon: Whether a JVM of its own ends after the messages that ``expect`` was given.
     """
 
     def __init__(self, settings: Settings, command: str) -> None:
         self._settings, self._command = settings, command
         self._session: SparkSession | None = None
         self._log: Path | None = None
-        self._messages: int | None = None
-        self.ends_soon = False
+        self._only_messages: int | None = None
 
-    def expect(self, messages: int) -> None:
-        """Take the number of messages that wait for the session, before it is opened."""
-        self._messages = messages
+    def expect_only(self, messages: int) -> None:
+        """Take the number of messages that the session is for, before it is opened, if the command ends after them."""
+        self._only_messages = messages
 
     def __call__(self) -> SparkSession:
         """The session; a new one if the warm driver of the last one has ended.
@@ -86,8 +82,9 @@ class LazySession:
                     log.parent.mkdir(parents=True, exist_ok=True)
                     output, self._log = opened.enter_context(log.open("ab")), log
             settings = replace(self._settings, driver=driver)
-            only = self._messages if self.ends_soon else None
-            session = open_session(settings, app_name=f"kdi {self._command}", output=output, only_messages=only)
+            session = open_session(
+                settings, app_name=f"kdi {self._command}", output=output, only_messages=self._only_messages
+            )
         gc.freeze()  # what is there now stays, and is not looked at again
         gc.set_threshold(OBJECTS_WITH_SESSION)
         return session

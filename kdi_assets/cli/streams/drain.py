@@ -15,7 +15,7 @@ from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from kdi_assets.documents.model.stream import Stream
     from kdi_assets.streams.drain.report import Commit, Commits, DrainReport
@@ -53,14 +53,23 @@ def drain(
     if not as_json:
         print_place(defs, chosen)
     with lazy_session("drain", as_json=as_json) as session:
-        session.ends_soon = len(chosen) == 1
+        on_backlog = session.expect_only if len(chosen) == 1 else _ignored
         for together in by_shared_read(chosen):
-            refusals += _drain(together, session, accept_dead_letters=accept_dead_letters, as_json=as_json)
+            refusals += _drain(together, session, on_backlog, accept_dead_letters=accept_dead_letters, as_json=as_json)
     exit_if_refused(refusals)
 
 
+def _ignored(messages: int) -> None:
+    """A session that several streams share goes on after the first one's backlog."""
+
+
 def _drain(
-    together: Sequence[Stream], session: LazySession, *, accept_dead_letters: bool, as_json: bool
+    together: Sequence[Stream],
+    session: LazySession,
+    on_backlog: Callable[[int], None],
+    *,
+    accept_dead_letters: bool,
+    as_json: bool,
 ) -> Iterator[KdiError]:
     """Drain streams with one read, print the result of each, and give back their refusals."""
     from kdi_assets.streams.drain.shared_read import drain_together
@@ -76,7 +85,7 @@ def _drain(
             accept_dead_letters=accept_dead_letters,
             report=print_progress,
             on_commit=on_commit,
-            on_backlog=session.expect,
+            on_backlog=on_backlog,
         )
     for stream in together:
         done = drained[stream.name]
