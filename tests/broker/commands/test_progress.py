@@ -75,7 +75,7 @@ def test_a_drain_on_a_terminal_shows_how_far_it_is_and_after_ctrl_c_what_is_safe
         shown = whole.read_until(lambda told: False)
         result = whole.process.communicate(timeout=60)[0].decode()
 
-    assert (code, out, positions) == (130, b"", ["start"])
+    assert (code, out, positions) == (130, b"", ["start"]), said[-1500:]
     assert re.search(r"\(bronze/orders: reading messages and writing files\): \d commits? landed before; nothing", said)
     assert "Traceback" not in said, said[said.index("Traceback") - 200 :]
     assert said.count("\x1b[?25l") == said.count("\x1b[?25h") > 0, "the cursor is back"
