@@ -123,7 +123,7 @@ def translated(error_of: Callable[[SparkFailure], KdiError | None]) -> Iterator[
     except Exception as failed:
         if not isinstance(failed, spark_exceptions()):
             raise
-        if (interrupt := _interrupt_before(failed)) is not None:
+        if (interrupt := interrupt_before(failed)) is not None:
             raise interrupt from None
         failure = failure_of(failed)
         if (error := cluster_failure(failure.root) or error_of(failure)) is None:
@@ -132,7 +132,7 @@ def translated(error_of: Callable[[SparkFailure], KdiError | None]) -> Iterator[
         raise error from (None if failure.shows_token else failed)
 
 
-def _interrupt_before(failed: BaseException) -> KeyboardInterrupt | None:
+def interrupt_before(failed: BaseException) -> KeyboardInterrupt | None:
     """The Ctrl-C after which something failed: it ends the JVM as well, and what is undone after it fails."""
     before: BaseException | None = failed
     while before is not None and not isinstance(before, KeyboardInterrupt):

@@ -12,6 +12,7 @@ from kdi_assets.documents.model.stream import Stream
 from kdi_assets.messages.held import ReadMessages
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.messages.topic_state import TopicState
+from kdi_assets.runtime.spark_failures import interrupt_before
 from kdi_assets.streams.drain.cached_messages import cached_messages
 from kdi_assets.streams.drain.drain import Draining, DrainOptions
 from kdi_assets.streams.drain.execute_plan import DrainContext
@@ -53,6 +54,8 @@ class Drained:
         try:
             yield
         except Exception as failure:  # noqa: BLE001 - `result` raises it when the other streams are done
+            if (interrupt := interrupt_before(failure)) is not None:
+                raise interrupt from None
             self.failure = failure
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -9,6 +10,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from kdi_assets.runtime.root_cause import root_cause
+from kdi_assets.streams.drain.shared_read import Drained
 from kdi_assets.streams.spark_errors import ReadOrWriteFailed, WorkerPythonUnfit, spark_failures
 from tests.judged import stream_of
 
@@ -116,11 +118,16 @@ class Thrown:
         return SimpleNamespace(getSimpleName=lambda: "IOException")
 
 
-def test_ctrl_c_stays_ctrl_c_if_what_is_undone_after_it_meets_a_jvm_that_it_ended() -> None:
+@pytest.mark.parametrize(
+    "body", [spark_failures(stream_of("id bigint"), "reading messages"), Drained().keeping_failure()]
+)
+def test_ctrl_c_stays_ctrl_c_if_what_is_undone_after_it_meets_a_jvm_that_it_ended(
+    body: AbstractContextManager[None],
+) -> None:
     def undo() -> NoReturn:
         raise Py4JNetworkError("Answer from Java side is empty")
 
-    with pytest.raises(KeyboardInterrupt), spark_failures(stream_of("id bigint"), "reading messages"):
+    with pytest.raises(KeyboardInterrupt), body:
         try:
             raise KeyboardInterrupt
         finally:
