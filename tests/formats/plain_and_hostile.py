@@ -1,4 +1,4 @@
-"""Random texts that documents read: URLs and dates, most of them plain, many nearly so, some hostile."""
+"""Random texts that documents read: URLs, dates and times, most of them plain, many nearly so, some hostile."""
 
 from __future__ import annotations
 
@@ -69,6 +69,33 @@ def _plain_date(draw: Random) -> str:
     month = draw.choice((*range(1, 13), 2, 0, 13))
     day = draw.choice((*range(1, 32), 28, 29, 30, 31, 0, 32))
     return f"{year:04}-{month:02}-{day:02}{draw.choice(_AFTER_DATE)}"
+
+
+_ZONES = (*["", "Z"] * 6, "+00:00", "-00:00", "+05:30", "-17:59", "+18:00", "-18:00", "+18:01", "+24:00", "+01:60")
+_ZONES += ("+1:00", "+0100", "+01", "z", "UTC", " Europe/Berlin", "[UTC]", "--01:00", "+01:00:30")
+_HOSTILE_TIMES = """
+T10:00:00Z 10:00:00 2026-01-31T10:00Z 2026-01-31T10 2026-01-31T1:2:3 2026-01-31T10:00:00.Z 2026-01-31T10:00:00,5Z
+2026-01-31T10:00:0 2026-01-31T10:00:000 2026-01-31T10-00:00 2026-01-31T10:00.00 2026-01-31t10:00:00Z
+2026-01-31T10:00:00.1234567Z 2026-01-31T10:00:00.123456789+02:00 2026-01-31T10:00:00.1234560Z 2026-01-31T10:00:00+
+2026-01-31T10:00:00.0000000000000000000000001Z 2026-01-31T10:00:00-23:59 +2026-01-31T10:00:00Z 2026-031T10:00:00Z
+-2026-01-31T10:00:00Z 12026-01-31T10:00:00Z 294247-01-10T04:00:54.775807Z 294247-01-10T04:00:54.775808Z
+20260131T100000Z 1769817600 1769817600.5
+""".split()
+_HOSTILE_TIMES += ["2026-01-31  10:00:00", " 2026-01-31T10:00:00Z ", "2026-01-31T10:00:00Z\x00"]
+_HOSTILE_TIMES += ["2026-01-31T10:00:00 Z"]
+
+
+def times(seed: int, count: int) -> Texts:
+    """Dates with times: half of them of plain form, valid or not; the others as of ``urls``."""
+    return _texts(Random(seed), count, _plain_time, [*_HOSTILE_TIMES, *_HOSTILE_DATES])
+
+
+def _plain_time(draw: Random) -> str:
+    hour, minute, second = (draw.choice((*[draw.randrange(most)] * 20, 0, most)) for most in (24, 60, 60))
+    digits = draw.choice((0, 0, 3, 3, 6, draw.randint(1, 9)))
+    fraction = f".{draw.randrange(10**digits):0{digits}}" if digits else ""
+    day = _plain_date(draw)[:10]
+    return f"{day}{draw.choice('TT ')}{hour:02}:{minute:02}:{second:02}{fraction}{draw.choice(_ZONES)}"
 
 
 def _texts(draw: Random, count: int, plain: Callable[[Random], str], hostile: Sequence[str]) -> Texts:

@@ -11,11 +11,12 @@ from pyspark.sql import functions as F
 
 from kdi_assets.runtime.spark_internals import analysed_plan, with_kernel_expressions
 from kdi_assets.streams.rules.evaluate import attempt
-from tests.formats.plain_and_hostile import Texts, dates, urls
+from tests.formats.plain_and_hostile import Texts, dates, times, urls
 
 SEED, COUNT = 20261128, 100_000
 URLS = [f"parse_url(t, '{part}')" for part in ("HOST", "PATH", "QUERY", "FILE", "REF", "PROTOCOL", "AUTHORITY")]
 DATES = ["to_date(t)", "CAST(t AS DATE)", "date(t)", "to_date(substr(t, 1, 10))", "to_date(substring(t, 1, 10))"]
+TIMES = ["CAST(t AS TIMESTAMP)", "to_timestamp(t)", "timestamp(t)"]
 LEFT_TO_SPARK = [
     "parse_url(t, 'USERINFO')",
     "parse_url(t, 'host')",
@@ -25,7 +26,9 @@ LEFT_TO_SPARK = [
     "try_parse_url(t, 'HOST')",
     "try_cast(t AS DATE)",
     "to_date(t, 'yyyy-MM-dd')",
-    "CAST(t AS TIMESTAMP)",
+    "try_cast(t AS TIMESTAMP)",
+    "to_timestamp(t, 'yyyy')",
+    "CAST(t AS TIMESTAMP_NTZ)",
     "CAST(timestamp_millis(1) AS DATE)",
 ]
 
@@ -39,7 +42,9 @@ def _ansi(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[None]
 
 
 @pytest.mark.usefixtures("_ansi")
-@pytest.mark.parametrize(("make", "every"), [(urls, URLS), (dates, DATES)], ids=["urls", "dates"])
+@pytest.mark.parametrize(
+    ("make", "every"), [(urls, URLS), (dates, DATES), (times, TIMES)], ids=["urls", "dates", "times"]
+)
 def test_the_kernel_gives_what_spark_gives_whatever_the_text(
     spark: SparkSession, make: Callable[[int, int], Texts], every: list[str]
 ) -> None:
@@ -57,7 +62,7 @@ def test_the_kernel_gives_what_spark_gives_whatever_the_text(
     assert of_kernel.where(F.col(f"`{every[0]}`.v").isNotNull()).count() > COUNT / 4
 
 
-@pytest.mark.parametrize("sql", [*URLS, *DATES])
+@pytest.mark.parametrize("sql", [*URLS, *DATES, *TIMES])
 def test_the_kernel_evaluates_the_expression(spark: SparkSession, sql: str) -> None:
     assert _calls_kernel(_one(spark, "x").select(F.expr(sql)))
 
@@ -68,11 +73,20 @@ def test_spark_evaluates_what_the_kernel_does_not_have(spark: SparkSession, sql:
 
 
 @pytest.mark.parametrize("text", ["http://h/%", "2026-02-30", "2025-02-29", "2026-13-01T10:00", "2026-01-00", "x"])
-@pytest.mark.parametrize("sql", ["parse_url(t, 'PATH')", "to_date(t)", "to_date(substr(t, 1, 10))"])
+@pytest.mark.parametrize("sql", ["parse_url(t, 'PATH')", "to_date(t)", "to_date(substr(t, 1, 10))", "to_timestamp(t)"])
 def test_an_error_is_sparks_own_word_for_word(spark: SparkSession, sql: str, text: str) -> None:
     frame = _one(spark, text).select(F.expr(sql))
 
     assert _outcome(with_kernel_expressions(frame)) == _outcome(frame)
+
+
+def test_a_session_of_another_time_zone_asks_spark_for_times(spark: SparkSession) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone", "UTC")
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        assert not _calls_kernel(_one(spark, "x").select(F.expr(TIMES[0])))
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", str(before))
 
 
 def _one(spark: SparkSession, text: str) -> DataFrame:
@@ -81,7 +95,7 @@ def _one(spark: SparkSession, text: str) -> DataFrame:
 
 def _calls_kernel(frame: DataFrame) -> bool:
     plan = str(analysed_plan(with_kernel_expressions(frame)).toString())
-    return "UrlPart.of(" in plan or "DateOfText.of(" in plan
+    return any(f"{kernel}.of(" in plan for kernel in ("UrlPart", "DateOfText", "TimeOfText"))
 
 
 def _outcome(frame: DataFrame) -> str:

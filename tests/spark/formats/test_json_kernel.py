@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
+import pytest
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 
 from kdi_assets.messages.formats.decoder import DECODED, DOCUMENT, RECORD
 from kdi_assets.streams.rules.records import stream_decoder
 from tests.formats.json_judge import DDL, Refused, judged, messages
+from tests.formats.plain_and_hostile import times
 from tests.judged import stream_of
 
 SEED, COUNT = 20261123, 6_000
@@ -77,6 +82,45 @@ def test_a_byte_that_is_no_utf_8_is_found_at_every_place(spark: SparkSession) ->
 
     assert [(broken[n], reason) for n, _, _, reason, _ in verdicts if reason != "invalid_utf8"] == []
     assert len(verdicts) == len(broken)
+
+
+DAY = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+TIME = r"[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:[.](?P<fraction>[0-9]+))?)?"
+ZONE = r"(?:Z|[+-][0-9]{2}(?::[0-9]{2})?)?"
+FORMS = {"date": DAY, "timestamp_ntz": f"{DAY}(?:{TIME})?", "timestamp": f"{DAY}(?:{TIME}{ZONE})?"}
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_a_date_or_time_is_what_spark_makes_of_a_text_of_its_form(spark: SparkSession, kind: str) -> None:
+    """Purpose: the kernel reads the usual spelling digit by digit; that may change no value and no reason.
+    Procedure: decode 30,000 random texts, and cast the same texts by Spark.
+    Pass: each has Spark's value, or the reason that it has by its form alone; most reasons and values occur.
+    """
+    texts = [text for text in times(SEED, 30_000) if text is not None]
+    texts += [text[:10] for text in texts] if kind == "date" else []
+    rows = [(text, json.dumps({"t": text}).encode()) for text in texts]
+    frame = spark.createDataFrame(rows, "text string, _kdi_value binary").repartition(4)
+    decoded = stream_decoder(stream_of(f"t {kind}")).decode(frame)
+
+    columns = (
+        F.expr(sql).cast("string") for sql in ("text", f"{RECORD}.t", f"{DOCUMENT}.reason", f"try_cast(text AS {kind})")
+    )
+    found = {text: (reason or value, of_spark) for text, value, reason, of_spark in decoded.select(*columns).collect()}
+
+    expected = {text: (_judged_time(text, of_spark, FORMS[kind]), of_spark) for text, (_, of_spark) in found.items()}
+    assert _different(found, expected) == [], f"seed {SEED}"
+    verdicts = [verdict for verdict, _ in found.values()]
+    assert {"wrong_type", "out_of_range"} <= set(verdicts)
+    assert sum(verdict[:1].isdigit() for verdict in verdicts) > 1_000
+
+
+def _judged_time(text: str, of_spark: str | None, form: str) -> str:
+    """The value, or the reason."""
+    matched = re.fullmatch(form, text)
+    if matched is None or of_spark is None:
+        return "out_of_range" if matched else "wrong_type"
+    fraction = matched.groupdict().get("fraction") or ""
+    return "too_precise" if fraction[6:].strip("0") else of_spark
 
 
 def _found(spark: SparkSession, texts: list[str]) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 package kdi.expressions;
 
 import java.io.Serializable;
-import java.time.LocalDate;
-import java.time.Month;
-import java.time.Year;
+import kdi.formats.PlainTime;
 import org.apache.spark.QueryContext;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -14,9 +12,6 @@ import org.apache.spark.unsafe.types.UTF8String;
  * <p>{@code 2026-01-31}, alone or before a time, is read here; Spark's own code reads every other text.
  */
 public final class DateOfText implements Serializable {
-  /** Characters of a plain date. */
-  static final int LENGTH = 10;
-
   private final boolean isOfBeginning;
   private final QueryContext context;
 
@@ -31,16 +26,11 @@ public final class DateOfText implements Serializable {
 
   /** The date, in days since 1970; Spark's error for what is no date. */
   public static int of(UTF8String text, DateOfText date) {
-    if (text.numBytes() >= LENGTH && (date.isOfBeginning || endsDate(text))) {
-      int year = number(text, 0, 4);
-      int month = number(text, 5, 7);
-      int day = number(text, 8, LENGTH);
-      boolean isPlain = year >= 0 && text.getByte(4) == '-' && text.getByte(7) == '-' && month >= 1 && month <= 12;
-      if (isPlain && day >= 1 && day <= Month.of(month).length(Year.isLeap(year))) {
-        return (int) LocalDate.of(year, month, day).toEpochDay();
-      }
+    long days = date.isOfBeginning || endsDate(text) ? PlainTime.days(text) : PlainTime.OTHER;
+    if (days != PlainTime.OTHER) {
+      return (int) days;
     }
-    return DateTimeUtils.stringToDateAnsi(date.isOfBeginning ? text.substringSQL(1, LENGTH) : text, date.context);
+    return DateTimeUtils.stringToDateAnsi(date.isOfBeginning ? text.substringSQL(1, PlainTime.DATE) : text, date.context);
   }
 
   /** For plans. */
@@ -51,19 +41,6 @@ public final class DateOfText implements Serializable {
 
   /** Whether a date of ten characters would end there: Spark does not look at what follows. */
   private static boolean endsDate(UTF8String text) {
-    return text.numBytes() == LENGTH || text.getByte(LENGTH) == 'T' || text.getByte(LENGTH) == ' ';
-  }
-
-  /** The number of these digits; -1 if they are none. */
-  private static int number(UTF8String text, int from, int to) {
-    int number = 0;
-    for (int place = from; place < to; place++) {
-      int digit = text.getByte(place) - '0';
-      if (digit < 0 || digit > 9) {
-        return -1;
-      }
-      number = 10 * number + digit;
-    }
-    return number;
+    return text.numBytes() <= PlainTime.DATE || " T".indexOf(text.getByte(PlainTime.DATE)) >= 0;
   }
 }

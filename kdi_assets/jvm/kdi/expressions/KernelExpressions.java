@@ -1,7 +1,9 @@
 package kdi.expressions;
 
+import java.time.ZoneOffset;
 import java.util.ArrayList;
 import java.util.List;
+import kdi.formats.PlainTime;
 import org.apache.spark.api.python.PythonUtils;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.Cast;
@@ -9,6 +11,7 @@ import org.apache.spark.sql.catalyst.expressions.EvalMode;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.Literal;
 import org.apache.spark.sql.catalyst.expressions.ParseToDate;
+import org.apache.spark.sql.catalyst.expressions.ParseToTimestamp;
 import org.apache.spark.sql.catalyst.expressions.ParseUrl;
 import org.apache.spark.sql.catalyst.expressions.Substring;
 import org.apache.spark.sql.catalyst.expressions.objects.StaticInvoke;
@@ -20,6 +23,7 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.DateType;
 import org.apache.spark.sql.types.ObjectType;
 import org.apache.spark.sql.types.StringType;
+import org.apache.spark.sql.types.TimestampType;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.Function1;
 import scala.Option;
@@ -55,8 +59,13 @@ public final class KernelExpressions extends AbstractPartialFunction<Expression,
     if (expression instanceof ParseUrl url) {
       return partOfUrl(url);
     }
-    boolean isToDate = expression instanceof ParseToDate date && date.format().isEmpty();
-    return (isToDate ? ((ParseToDate) expression).replacement() : expression) instanceof Cast cast ? date(cast) : null;
+    Expression same = expression;
+    if (expression instanceof ParseToDate date && date.format().isEmpty()) {
+      same = date.replacement();
+    } else if (expression instanceof ParseToTimestamp time && time.format().isEmpty()) {
+      same = time.replacement();
+    }
+    return same instanceof Cast cast ? ofText(cast) : null;
   }
 
   private static Expression partOfUrl(ParseUrl url) {
@@ -70,19 +79,25 @@ public final class KernelExpressions extends AbstractPartialFunction<Expression,
     return call(url.dataType(), given, new UrlPart(part, spark));
   }
 
-  /** Of a text, whose cast fails for what is no date; null for every other cast. */
-  private static Expression date(Cast cast) {
-    boolean isOfText = cast.dataType() instanceof DateType && cast.child().dataType() instanceof StringType;
-    if (!isOfText || cast.evalMode() != EvalMode.ANSI()) {
+  /** A date or time of a text, whose cast fails for what is none; null for every other cast. */
+  private static Expression ofText(Cast cast) {
+    if (!(cast.child().dataType() instanceof StringType) || cast.evalMode() != EvalMode.ANSI()) {
       return null;
     }
+    if (cast.dataType() instanceof TimestampType && cast.zoneId().normalized().equals(ZoneOffset.UTC)) {
+      return call(cast.dataType(), List.of(cast.child()), new TimeOfText(cast.getContextOrNull()));
+    }
+    return cast.dataType() instanceof DateType ? date(cast) : null;
+  }
+
+  private static Expression date(Cast cast) {
     Expression whole = cast.child() instanceof Substring part && isBeginning(part) ? part.str() : null;
     DateOfText kernel = new DateOfText(whole != null, cast.getContextOrNull());
     return call(cast.dataType(), List.of(whole == null ? cast.child() : whole), kernel);
   }
 
   private static boolean isBeginning(Substring part) {
-    return is(1, part.pos()) && is(DateOfText.LENGTH, part.len()) && part.str().dataType() instanceof StringType;
+    return is(1, part.pos()) && is(PlainTime.DATE, part.len()) && part.str().dataType() instanceof StringType;
   }
 
   private static boolean is(int number, Expression expression) {

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
 import java.math.BigDecimal;
 import java.time.ZoneOffset;
+import kdi.formats.PlainTime;
 import org.apache.spark.sql.catalyst.util.DateTimeUtils;
 import org.apache.spark.sql.types.Decimal;
 import org.apache.spark.sql.types.DecimalType;
@@ -258,7 +259,26 @@ final class Leaves {
       if (parser.currentToken() != JsonToken.VALUE_STRING) {
         return wrongType(parser, pass);
       }
-      String text = parser.getText();
+      UTF8String plain = Text.of(parser, pass.payload);
+      long found = plain == null ? PlainTime.OTHER : plainly(plain);
+      if (found == PlainTime.OTHER) {
+        return ofAnyForm(parser.getText(), pass);
+      }
+      return kind == Kind.DATE ? (Object) (int) found : (Object) found;
+    }
+
+    private long plainly(UTF8String text) {
+      switch (kind) {
+        case DATE:
+          return text.numBytes() == PlainTime.DATE ? PlainTime.days(text) : PlainTime.OTHER;
+        case TIMESTAMP:
+          return PlainTime.micros(text);
+        default:
+          return PlainTime.isLocal(text) ? PlainTime.micros(text) : PlainTime.OTHER;
+      }
+    }
+
+    private Object ofAnyForm(String text, Pass pass) {
       TimeForm form = TimeForm.of(text);
       if (form == null || form.hasTime && kind == Kind.DATE || form.hasZone && kind != Kind.TIMESTAMP) {
         return pass.misfit(problems.wrongType);
