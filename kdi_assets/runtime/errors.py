@@ -161,6 +161,19 @@ class KubernetesRefused(Terminal):
         )
 
 
+class ExecutorImageMissing(Terminal):
+    """Spark's settings for Kubernetes name no image; Spark starts, and fails to make each pod of an executor."""
+
+    master: str
+
+    what_happened = "executors on {master} have no image: spark.kubernetes.container.image is not set."
+    what_is_safe = "nothing was started."
+    what_to_run = (
+        "kdi doctor; then the same command again   (first set it in spark-defaults.conf, in the folder that "
+        "SPARK_CONF_DIR names)"
+    )
+
+
 class LakeNotShared(Terminal):
     """The lake is a folder, and an executor does not see what the driver writes there."""
 

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.errors import KdiError
-from kdi_assets.runtime.errors import ContextDidNotStart, KubernetesRefused
+from kdi_assets.runtime.errors import ContextDidNotStart, ExecutorImageMissing, KubernetesRefused
 from kdi_assets.runtime.spark_failures import TOKEN, SparkFailure
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
 
 CLIENTS_EXCEPTION = "KubernetesClientException"
 _NO_DRIVER_POD = re.compile(r"No pod was found named .* \(this was supposed to be the driver pod\.?\)")
+_IMAGES = ("spark.kubernetes.container.image", "spark.kubernetes.executor.container.image")
 _BUSY, _BROKEN = 429, 500
 """Codes of HTTP: the server asks to come again, or fails itself, as all from here on."""
+
+
+def refuse_missing_image(conf: SparkConf, *, master: str) -> None:
+    """Refuse settings without an image of executors, of which Spark only logs every second that it is missing.
+
+    Raises:
+        ExecutorImageMissing: The master is Kubernetes, and no setting names one.
+    """
+    if master.startswith("k8s://") and not any(conf.get(name, "") for name in _IMAGES):
+        raise ExecutorImageMissing(master=master)
 
 
 def start_failure(failure: SparkFailure, *, master: str, namespace: str) -> KdiError:

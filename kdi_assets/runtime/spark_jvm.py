@@ -18,7 +18,7 @@ from kdi_assets.runtime.executors import bound_waits
 from kdi_assets.runtime.gateway import current_gateway, forget_jvm, gateway_of, hadoop_default, use_gateway
 from kdi_assets.runtime.jars import spark_class_path
 from kdi_assets.runtime.java import find_java, proxy_options
-from kdi_assets.runtime.kubernetes import start_failure
+from kdi_assets.runtime.kubernetes import refuse_missing_image, start_failure
 from kdi_assets.runtime.spark_config import configure_lake, lake_config
 from kdi_assets.runtime.spark_failures import translated
 from kdi_assets.runtime.yarn import open_on_yarn, runs_on_yarn
@@ -86,7 +86,7 @@ def start_spark(
         OtherLock, OtherLogStore: Spark's own configuration names another log store for the lake.
         SparkDidNotStart: The JVM ended at once.
         YarnDidNotStart, YarnRefused, YarnNeedsOtherSettings: The master is YARN, and it gives no container.
-        KubernetesRefused: The master is Kubernetes, which refuses the driver.
+        KubernetesRefused, ExecutorImageMissing: The master is Kubernetes, which refuses the driver, or has no image.
         ContextDidNotStart: The JVM runs, and Spark does not start in it.
         LakeOfOtherFileSystem, LakeNotShared: Spark, or an executor, would look for the lake's path elsewhere.
         NoExecutors: The cluster gives no executor that could look for it.
@@ -128,6 +128,7 @@ def _open_context(conf: SparkConf) -> SparkContext:
 
     master, namespace = str(conf.get("spark.master", "")), str(conf.get("spark.kubernetes.namespace", "default"))
     with translated(partial(start_failure, master=master, namespace=namespace)):
+        refuse_missing_image(conf, master=master)
         return open_on_yarn(conf) if runs_on_yarn(master) else SparkContext(conf=conf)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from pyspark import SparkContext
 
 from kdi_assets.errors import Terminal, Transient
 from kdi_assets.runtime import spark_jvm, yarn
-from kdi_assets.runtime.errors import ContextDidNotStart, KubernetesRefused, YarnRefused
+from kdi_assets.runtime.errors import ContextDidNotStart, ExecutorImageMissing, KubernetesRefused, YarnRefused
 from kdi_assets.runtime.kubernetes import start_failure
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 
@@ -138,6 +139,19 @@ def test_a_token_that_java_does_not_send_is_shown_nowhere(token: str) -> None:
 
     assert str(refused.value).splitlines()[0].endswith("must not have a line end: the token")
     assert "eyJ" not in "".join(traceback.format_exception(refused.value))
+
+
+@pytest.mark.parametrize("named", ["container.image", "executor.container.image", ""])
+def test_a_driver_whose_executors_have_no_image_does_not_start(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Purpose: Spark alone starts, and only logs every second why it makes no pod, while a drain waits for minutes."""
+    settings = {"spark.master": "k8s://https://api:6443", f"spark.kubernetes.{named}": "registry.example/kdi:1"}
+    started = MagicMock()
+    monkeypatch.setattr("pyspark.SparkContext", started)
+
+    with nullcontext() if named else pytest.raises(ExecutorImageMissing, match="spark.kubernetes.container.image"):
+        spark_jvm._open_context(MagicMock(**{"get.side_effect": settings.get}))
+
+    assert started.called == bool(named)
 
 
 def test_a_setting_that_spark_cannot_read_is_an_error_of_ours_on_one_machine_too() -> None:
