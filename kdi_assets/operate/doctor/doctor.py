@@ -27,7 +27,7 @@ from kdi_assets.messages.formats.registry.client import RegistryClient
 from kdi_assets.operate.doctor import kafka, kinesis, machine
 from kdi_assets.operate.doctor.catalog import catalog
 from kdi_assets.operate.doctor.disk import disk, places
-from kdi_assets.operate.doctor.engine import engine, master_of
+from kdi_assets.operate.doctor.engine import driver_host, engine, master_of
 from kdi_assets.operate.doctor.finding import Finding, Trouble, Unanswered, Verdict, fine, warning, wrong
 from kdi_assets.operate.doctor.followers import followers
 from kdi_assets.operate.doctor.instance import dagster
@@ -121,6 +121,7 @@ def _of_machine(settings: Settings, lakes: Iterable[str]) -> Iterator[Examinatio
             yield Examination("driver", "shared", partial(machine.driver, settings, number))
     if (master := master_of(settings)) and not runs_here(master):
         yield Examination("engine", master, partial(engine, master))
+        yield Examination("engine", "spark.driver.host", driver_host)
     if runs_on_yarn(master):
         yield Examination("engine", master, yarn_files)
     yield from (Examination("storage", lake, partial(storage, lake)) for lake in lakes)

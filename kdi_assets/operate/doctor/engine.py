@@ -55,6 +55,26 @@ def _no_settings(folder: str) -> Finding | None:
     return warning("engine", folder, trouble)
 
 
+def driver_host(environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
+    """Whether the name by which executors reach the driver is one here; nothing if Spark chooses it."""
+    host = spark_default("spark.driver.host", environment)
+    if not host:
+        return
+    try:
+        found = socket.getaddrinfo(host, None)[0][4][0]
+    except OSError as unknown:
+        trouble = Trouble(
+            kind="driver's name unknown",
+            happened=f"spark.driver.host is {host}, a name that this machine does not know: {unknown}.",
+            safe="nothing was started; executors that do not know it either end at once, and a drain gets none.",
+            run="kdi doctor    (first correct spark.driver.host in spark-defaults.conf: the name or address by which "
+            "executors reach the driver)",
+        )
+        yield warning("engine", host, trouble)
+    else:
+        yield fine("engine", host, f"executors are to reach the driver at {found}", address=found)
+
+
 def standalone(master: str) -> Finding:
     """Whether one of the masters accepts connections."""
     silent: list[str] = []

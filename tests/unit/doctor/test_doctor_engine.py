@@ -17,7 +17,7 @@ import pytest
 
 from kdi_assets.errors import Transient
 from kdi_assets.operate.doctor import engine as module
-from kdi_assets.operate.doctor.engine import engine, master_of
+from kdi_assets.operate.doctor.engine import driver_host, engine, master_of
 from kdi_assets.operate.doctor.finding import Finding, Verdict
 from kdi_assets.operate.doctor.kubernetes import kubernetes
 from kdi_assets.settings import Settings
@@ -115,6 +115,26 @@ def test_a_folder_of_sparks_settings_that_does_not_exist_is_a_warning(tmp_path: 
     assert missing.verdict is Verdict.WARNING
     assert f"SPARK_CONF_DIR names {tmp_path}/none, which is not a folder here." in str(missing.trouble)
     assert not list(engine("local[*]", environment))
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [
+        ("", []),
+        ("spark.driver.host 127.0.0.1", ["executors are to reach the driver at 127.0.0.1"]),
+        ("spark.driver.host kdi.invalid", ["driver's name unknown"]),
+    ],
+)
+def test_a_name_of_the_driver_that_is_not_known_here_is_a_warning(
+    tmp_path: Path, setting: str, found: list[str]
+) -> None:
+    """Purpose: executors that do not know it end at once, and the drain only says after minutes that it has none."""
+    (tmp_path / "spark-defaults.conf").write_text(f"{setting}\n")
+
+    findings = [*driver_host({"SPARK_CONF_DIR": str(tmp_path)})]
+
+    assert [finding.found for finding in findings] == found
+    assert [finding.verdict for finding in findings if finding.trouble] == [Verdict.WARNING] * ("invalid" in setting)
 
 
 def configured(folder: Path, **properties: str) -> dict[str, str]:
