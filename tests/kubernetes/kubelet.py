@@ -21,6 +21,8 @@ HOST = "127.0.0.1"
 PAUSE_SECONDS = 0.2
 ROOM = {"cpu": "64", "memory": "64Gi", "pods": "110", "ephemeral-storage": "500Gi"}
 """What the scheduler may give away; processes take what they take."""
+NO_REGISTRY = "registry.invalid"
+"""Where nothing answers: images of it cannot be pulled."""
 ENTER = 'cd "$0" && exec "$@"'
 Pod = dict[str, Any]
 
@@ -106,6 +108,10 @@ class Kubelet:
         folder.mkdir(exist_ok=True)
         # Spark makes the ConfigMap after the pod: until it is there, each look tries again.
         volumes = {volume["name"]: self._volume(pod, volume, folder) for volume in pod["spec"].get("volumes", ())}
+        images = [container["image"] for container in pod["spec"]["containers"]]
+        if missing := next((image for image in images if image.startswith(f"{NO_REGISTRY}/")), ""):
+            self._report(pod, "Pending", {"waiting": _not_pulled(missing, again="containerStatuses" in pod["status"])})
+            return
         run = self._runs[pod["metadata"]["uid"]] = _Run()
         for container in pod["spec"]["containers"]:
             if program := self._programs.get((container.get("command") or [""])[0]):
@@ -166,12 +172,23 @@ class Kubelet:
             "podIPs": [{"ip": HOST}],
             "startTime": pod["status"].get("startTime", _now()),
             "conditions": [
-                {"type": "PodScheduled", "status": "True"},
-                *({"type": kind, "status": answers} for kind in ("Initialized", "ContainersReady", "Ready")),
+                *({"type": kind, "status": "True"} for kind in ("PodScheduled", "Initialized")),
+                *({"type": kind, "status": answers} for kind in ("ContainersReady", "Ready")),
             ],
             "containerStatuses": [{"name": container["name"], **each} for container in pod["spec"]["containers"]],
         }
         self._api.call("PATCH", f"{_path(pod)}/status", {"status": status}, content=MERGE)
+
+
+def _not_pulled(image: str, *, again: bool) -> dict[str, str]:
+    """Why a container waits: its image was not pulled, and after that the kubelet waits before it tries again."""
+    failed = (
+        f'rpc error: code = Unknown desc = failed to pull and unpack image "{image}": failed to resolve reference '
+        f'"{image}": failed to do request: dial tcp: lookup {NO_REGISTRY}: no such host'
+    )
+    if again:
+        return {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": ErrImagePull: {failed}'}
+    return {"reason": "ErrImagePull", "message": failed}
 
 
 def _ended(run: _Run) -> bool:

@@ -28,7 +28,7 @@ from tests.faults.systems.engine_contract import *  # noqa: F403
 from tests.kafka.certificates import make_certificates
 from tests.kubernetes.api import Refused
 from tests.kubernetes.control_plane import ControlPlane
-from tests.kubernetes.kubelet import Kubelet, Pod
+from tests.kubernetes.kubelet import NO_REGISTRY, Kubelet, Pod
 from tests.kubernetes.release import ACCOUNT, SPARKS_POD, VALUES, Release, image, programs
 from tests.waiting import wait_until
 
@@ -173,25 +173,33 @@ def test_executor_pods_have_no_right_of_their_own(engine: OnKubernetes, release:
     assert not [volume for pod in pods for volume in pod["spec"]["volumes"] if {"secret", "projected"} & volume.keys()]
 
 
-@pytest.mark.parametrize(
-    ("lacks", "said"), [("quota", "it has no pod, because Kubernetes refuses them"), ("node", "has no node: 0/1 nodes")]
-)
-def test_a_drain_without_room_for_executors_ends_within_a_bound_and_the_next_one_goes_on_when_there_is_room(
-    by_engine: Callable[..., DrivenByCluster], engine: OnKubernetes, release: Release, lake: str, lacks: str, said: str
+LACKS = {
+    "quota": ({}, "it has no pod, because Kubernetes refuses them"),
+    "node": ({"spark.kubernetes.executor.request.cores": "1000"}, "has no node: 0/1 nodes"),
+    "image": ({"spark.kubernetes.container.image": f"{NO_REGISTRY}/kdi:1"}, "waits: (ErrImagePull|ImagePullBackOff) "),
+    "way to the driver": ({"spark.driver.host": "kdi.invalid"}, "reach(ed|ing) the driver at kdi.invalid:"),
+}
+"""What executors lack: the setting, and what is said."""
+
+
+@pytest.mark.parametrize("lacks", LACKS)
+def test_a_drain_without_executors_ends_within_a_bound_and_the_next_one_goes_on_when_there_is_room(
+    by_engine: Callable[..., DrivenByCluster], engine: OnKubernetes, release: Release, lake: str, lacks: str
 ) -> None:
     """Purpose: without an executor, Spark's jobs wait for ever.
-    Procedure: a driver with a patience of some seconds, while a ResourceQuota allows no further pod, or with executors
-    that are larger than any node; then, with the quota removed, the same command once more.
+    Procedure: a driver with a patience of some seconds, while a ResourceQuota allows no further pod; or with executors
+    that are larger than any node, whose image cannot be pulled, or which do not know the driver's name. With the quota
+    removed, the same command once more.
     Pass: an error within the bound that says where to look; nothing was written; with room, the drain commits.
     """
     web = by_engine(1)
     produced = web.produce(50)
-    large = {"spark.kubernetes.executor.request.cores": "1000"} if lacks == "node" else {}
+    config, said = LACKS[lacks]
     if lacks == "quota":
         release.fill_quota()
 
     try:
-        with engine.other_driver(large, lake=lake) as driver:
+        with engine.other_driver(config, lake=lake) as driver:
             web = replace(web, drives=lambda: driver)
             with pytest.raises(NoExecutors, match=f"no executor within 15 s: in the namespace {NAMESPACE}, .*{said}"):
                 web.there(drain_impatiently)

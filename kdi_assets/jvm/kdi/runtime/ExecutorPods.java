@@ -47,10 +47,12 @@ final class ExecutorPods {
         .withLabel("spark-app-selector", spark.applicationId()).withLabel("spark-role", "executor").list().getItems();
     return pods.stream().max(Comparator.comparing(pod -> pod.getMetadata().getCreationTimestamp()))
         .map(pod -> pod.getMetadata().getName() + " " + state(pod, spark))
-        .orElse("it has no pod, because Kubernetes refuses them, or they end at once");
+        .orElse("it has no pod, because Kubernetes refuses them, or they end at once, without reaching the driver at "
+            + driver(spark));
   }
 
   private static String state(Pod pod, SparkContext spark) {
+    String now = "is " + pod.getStatus().getPhase();
     for (ContainerStatus container : pod.getStatus().getContainerStatuses()) {
       ContainerState state = container.getState();
       if (state != null && state.getWaiting() != null) {
@@ -58,7 +60,7 @@ final class ExecutorPods {
         return "waits: " + state.getWaiting().getReason() + (message == null ? "" : " " + message);
       }
       if (state != null && state.getTerminated() != null) {
-        return "ended with code " + state.getTerminated().getExitCode() + ": kubectl logs has its output";
+        now = "ended with code " + state.getTerminated().getExitCode();
       }
     }
     for (PodCondition condition : pod.getStatus().getConditions()) {
@@ -66,9 +68,11 @@ final class ExecutorPods {
         return "has no node: " + condition.getMessage();
       }
     }
-    String driver = spark.conf().get("spark.driver.host") + ":" + spark.conf().get("spark.driver.port");
-    boolean runs = "Running".equals(pod.getStatus().getPhase());
-    return runs ? "runs, and has not reached the driver at " + driver : "is " + pod.getStatus().getPhase();
+    return now + ", and has not reached the driver at " + driver(spark);
+  }
+
+  private static String driver(SparkContext spark) {
+    return spark.conf().get("spark.driver.host") + ":" + spark.conf().get("spark.driver.port");
   }
 
   /** Spark's own, with its account: another one would have to be configured in the same way. */
