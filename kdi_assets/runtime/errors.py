@@ -355,6 +355,18 @@ class DriverGone(Transient):
     )
 
 
+class DriverHangs(DriverGone):
+    """The warm driver runs, and does not answer."""
+
+    pid: int
+
+    what_happened = "the warm driver of {home} does not answer: {reason}."
+    what_to_run = (
+        "the same command again   (if it repeats: kill -KILL {pid}; its supervisor, or kdi driver run, starts another "
+        "driver)"
+    )
+
+
 class DriverJvmEnded(Transient):
     """The JVM of the warm driver ended by itself."""
 

@@ -79,13 +79,18 @@ def _line(fields: Mapping[str, Any]) -> str:
 def stop() -> None:
     """Stop the warm drivers and the jobs of attached clients; if none runs, say so."""
     from kdi_assets.runtime.driver.driver import stop_driver
-    from kdi_assets.runtime.errors import DriverGone
+    from kdi_assets.runtime.errors import DriverGone, DriverHangs
 
+    hung = []
     for folder in _running(Settings.from_environment().home).values():
         try:
             stop_driver(folder)
+        except DriverHangs as hangs:
+            hung.append(hangs)
         except DriverGone as gone:
             typer.echo(f"no warm driver runs for {gone.home}: {gone.reason}")
+    if hung:
+        raise hung[0]
 
 
 def _running(home: Path) -> dict[int, Path]:

@@ -118,7 +118,7 @@ def _of_machine(settings: Settings, lakes: Iterable[str]) -> Iterator[Examinatio
     yield Examination("jars", "spark", partial(machine.jars, settings))
     if uses_warm_driver(settings):
         for number in running_drivers(settings.home) or (1,):
-            yield Examination("driver", "shared", partial(machine.driver, settings, number))
+            yield Examination("driver", machine.driver_name(number), partial(machine.driver, settings, number))
     if (master := master_of(settings)) and not runs_here(master):
         yield Examination("engine", master, partial(engine, master))
         yield Examination("engine", "spark.driver.host", driver_host)

@@ -17,6 +17,10 @@ from kdi_assets.runtime.java import OLDEST_JAVA, find_java, java_version
 from kdi_assets.settings import Settings
 from kdi_assets.wording import counted
 
+DRIVER_SECONDS = 4.0
+"""For the connection, and again for the answer: together less than an examination may take, so that the error is the
+driver's and not the time limit's."""
+
 DISTRIBUTION = "kdi-assets"
 JARS_OF = {"pyspark": "spark-sql-kafka-0-10_", "delta-spark": "delta-spark_"}
 """Packages, and the start of the name of the jar that must be of the same minor version: 4.2.1 fits a jar of 4.2.0."""
@@ -122,15 +126,20 @@ def kinesis_jars(settings: Settings, stream: str) -> Iterator[Finding]:
     return iter(())
 
 
+def driver_name(number: int) -> str:
+    """What the table calls a warm driver."""
+    return "shared" if number == 1 else f"shared {number}"
+
+
 def driver(settings: Settings, number: int = 1) -> Iterator[Finding]:
     """Whether a warm driver answers, and is one for this installation.
 
     Raises:
-        DriverGone: It does not answer.
+        DriverGone, DriverHangs: It does not answer.
         DriverOfOtherS3: Its lake is on another S3.
     """
-    folder, of = driver_folder(settings.home, number), "shared" if number == 1 else f"shared {number}"
-    status, address = driver_status(folder), DriverAddress.read(folder)
+    folder, of = driver_folder(settings.home, number), driver_name(number)
+    status, address = driver_status(folder, within_seconds=DRIVER_SECONDS), DriverAddress.read(folder)
     ours = _installed("pyspark") or "none"
     if (theirs := address.spark_version) != ours:
         outdated = Trouble(

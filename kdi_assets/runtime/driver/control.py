@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from kdi_assets.runtime.errors import DriverGone, DriverOfOtherS3, DriverRuns
+from kdi_assets.runtime.errors import DriverGone, DriverHangs, DriverOfOtherS3, DriverRuns
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.runtime.whole_files import replace_file
 from kdi_assets.settings import Settings
@@ -94,14 +94,15 @@ class ControlConnection:
             within_seconds: For the connection, and again for the answer.
 
         Raises:
-            DriverGone: It does not run, does not answer, or is about to end.
+            DriverGone: It does not run, or is about to end.
+            DriverHangs: It runs, and does not answer in time.
         """
         self.address = DriverAddress.read(folder)
         self.folder = folder
         try:
             self._socket = socket.create_connection(("127.0.0.1", self.address.control_port), within_seconds)
         except OSError as refused:
-            raise DriverGone(home=folder, reason=f"process {self.address.pid} does not answer") from refused
+            raise self._gone(refused, "does not answer") from refused
         self._lines = self._socket.makefile("rb")
         self.answer = self._greet(hello)
 
@@ -138,10 +139,18 @@ class ControlConnection:
             answer: dict[str, Any] = json.loads(self._lines.readline())
         except (OSError, ValueError) as silent:
             self.close()
-            reason = f"process {self.address.pid} is not the driver any more, or is about to end"
-            raise DriverGone(home=self.folder, reason=reason) from silent
+            raise self._gone(silent, "is not the driver any more, or is about to end") from silent
         self._socket.settimeout(None)
         return answer
+
+    def _gone(self, failure: Exception, otherwise: str) -> DriverGone:
+        """The error of a connection that failed. Of a driver that hangs the kernel takes a few connections, and then
+        none: it is one error in both cases.
+        """
+        pid = self.address.pid
+        if isinstance(failure, TimeoutError) and driver_is_there(self.folder):
+            return DriverHangs(home=self.folder, reason=f"process {pid} hangs or is stopped", pid=pid)
+        return DriverGone(home=self.folder, reason=f"process {pid} {otherwise}")
 
 
 def driver_status(folder: Path, *, within_seconds: float = ANSWER_SECONDS) -> dict[str, Any]:

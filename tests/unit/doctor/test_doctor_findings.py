@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import threading
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import Mock
@@ -18,12 +20,14 @@ from kdi_assets.documents.model.connections.kinesis import KinesisRegion
 from kdi_assets.documents.model.stream import Cluster, Stream, TopicPartition
 from kdi_assets.messages.formats.registry.schemas import Schemas
 from kdi_assets.messages.topic_state import Retention
+from kdi_assets.operate.doctor import machine
 from kdi_assets.operate.doctor.disk import JAVAS_TEMPORARY, Space, disk, places, space_finding, spark_local_dirs
+from kdi_assets.operate.doctor.doctor import ALONE_SECONDS, Examination, side_by_side
 from kdi_assets.operate.doctor.doctor import registry as look
 from kdi_assets.operate.doctor.finding import Verdict
 from kdi_assets.operate.doctor.kafka import retention
 from kdi_assets.operate.doctor.machine import driver, jars, java, packages
-from kdi_assets.runtime.driver.control import ControlServer, DriverAddress
+from kdi_assets.runtime.driver.control import ControlServer, DriverAddress, only_driver
 from kdi_assets.runtime.errors import JarDiffers, JarMissing
 from kdi_assets.settings import Settings
 from tests.formats.fake_registry import RunningRegistry
@@ -133,6 +137,22 @@ def test_a_warm_driver_must_run_the_spark_that_is_installed(tmp_path: Path, vers
         server.close_all()
     assert finding.verdict is verdict
     assert (finding.found == "driver outdated") == (verdict is Verdict.WRONG)
+
+
+def test_a_warm_driver_that_hangs_is_named_before_its_examination_takes_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 2 * machine.DRIVER_SECONDS < ALONE_SECONDS
+    monkeypatch.setattr(machine, "DRIVER_SECONDS", 0.1)
+    settings = Settings(home=tmp_path, lake="", driver="shared")
+    with only_driver(tmp_path), socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        DriverAddress(os.getpid(), port, port, "known", version("pyspark")).publish(tmp_path)
+
+        (finding,) = side_by_side([Examination("driver", "shared", partial(driver, settings))], seconds=ALONE_SECONDS)
+
+    assert (finding.found, finding.verdict) == ("driver hangs", Verdict.WRONG)
+    assert f"kill -KILL {os.getpid()}" in str(finding.trouble)
 
 
 @pytest.mark.parametrize(

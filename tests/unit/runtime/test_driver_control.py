@@ -9,7 +9,7 @@ import socket
 import stat
 import threading
 from collections.abc import Iterator
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -29,7 +29,7 @@ from kdi_assets.runtime.driver.control import (
     only_driver,
 )
 from kdi_assets.runtime.driver.drivers import connect_to_driver, uses_warm_driver
-from kdi_assets.runtime.errors import DriverGone, DriverOfOtherS3
+from kdi_assets.runtime.errors import DriverGone, DriverHangs, DriverOfOtherS3
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.settings import Settings
 
@@ -162,6 +162,31 @@ def test_without_a_driver_the_error_names_the_command_that_starts_one(tmp_path: 
         ControlConnection(tmp_path, ask="attach")
 
 
+@pytest.mark.parametrize("more_connections", [True, False])
+def test_a_driver_that_hangs_is_said_to_hang_also_when_the_kernel_takes_no_more_connections_for_it(
+    tmp_path: Path, more_connections: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as hangs, ExitStack() as waiting:
+        port = hangs.getsockname()[1]
+        DriverAddress(os.getpid(), port, port, SECRET, pyspark.__version__).publish(tmp_path)
+        if not more_connections:
+            waiting.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+
+        with only_driver(tmp_path), pytest.raises(DriverHangs, match=f"process {os.getpid()} hangs or is stopped"):
+            ControlConnection(tmp_path, within_seconds=0.2, ask="attach")
+
+
+def test_a_program_with_the_port_of_a_killed_driver_is_not_taken_for_a_driver_that_hangs(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        DriverAddress(os.getpid(), port, port, SECRET, pyspark.__version__).publish(tmp_path)
+
+        with pytest.raises(DriverGone, match="is not the driver any more") as gone:
+            ControlConnection(tmp_path, within_seconds=0.2, ask="attach")
+
+    assert not isinstance(gone.value, DriverHangs), "nobody shall kill that program"
+
+
 @pytest.mark.parametrize("content", ["", "[]", "{}", json.dumps({"pid": 1, "unknown": 2})])
 def test_a_broken_file_is_taken_for_no_driver(tmp_path: Path, content: str) -> None:
     address_file(tmp_path).write_text(content)
@@ -249,9 +274,7 @@ def test_a_driver_that_does_not_know_the_buckets_of_this_process_is_refused(
     replace(driver, s3=s3_location(here)).refuse_other_s3(Settings(tmp_path, "/srv/lake"))
 
 
-def test_without_a_choice_the_warm_driver_of_the_lake_is_used(
-    server: ControlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_choice_the_warm_driver_of_the_lake_is_used(server: ControlServer, tmp_path: Path) -> None:
     here = Settings(tmp_path, "/lake")
     ours = replace(address_of(server), spark_version=pyspark.__version__, lake="/lake")
 
