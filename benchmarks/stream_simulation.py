@@ -82,7 +82,6 @@ class Run:
 
     names: list[str]
     left: Cost
-    ready_at: float
 
 
 @dataclass(slots=True)
@@ -196,7 +195,7 @@ class Location:
 
     def _requested(self, request: dg.RunRequest) -> Run:
         names = [self._by_key[key] for key in request.asset_selection or ()]
-        return Run(names, self._costs.run, self.now)
+        return Run(names, self._costs.run)
 
     def _work(self, until: float, outcome: Outcome) -> None:
         """Let the active runs take turns on the cores until then."""

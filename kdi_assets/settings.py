@@ -164,9 +164,9 @@ def s3_buckets(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     return found
 
 
-def deployment_name(environment: Mapping[str, str] = os.environ) -> str:
+def deployment_name() -> str:
     """Where this process works, as ledger entries name it: the host, and Dagster's home or else that of KDI."""
-    folder = environment.get("DAGSTER_HOME") or environment.get("KDI_HOME", ".kdi")
+    folder = os.environ.get("DAGSTER_HOME") or os.environ.get("KDI_HOME", ".kdi")
     with suppress(OSError):  # the working folder was removed
         folder = str(Path(folder).absolute())
     return f"{gethostname()}:{folder}"

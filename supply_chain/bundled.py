@@ -17,20 +17,17 @@ _PROPERTIES = re.compile(r"META-INF/maven/[^/]+/[^/]+/pom\.properties")
 _FILE_NAME = re.compile(r"(.+?)-(\d.*)\.jar")
 
 
-def with_bundled(components: Iterable[Component], *, folder: Path | None = None) -> tuple[Component, ...]:
+def with_bundled(components: Iterable[Component]) -> tuple[Component, ...]:
     """The components, and those inside PySpark's jars; a component that is locked too is named once.
-
-    Args:
-        folder: Of the jars; by default that of the installed PySpark.
 
     Raises:
         LockNotRead: The installed PySpark is not the locked one.
     """
     locked = {(c.ecosystem, c.name, c.version): c for c in components}
     (spark,) = (c for c in locked.values() if (c.ecosystem, c.name) == ("PyPI", "pyspark"))
-    if folder is None and version("pyspark") != spark.version:
+    if version("pyspark") != spark.version:
         raise LockNotRead(f"pyspark {version('pyspark')} is installed, the lock has {spark.version}: run make setup")
-    for component in _bundled(folder or pyspark_jars(), f"pyspark {spark.version}"):
+    for component in _bundled(pyspark_jars(), f"pyspark {spark.version}"):
         locked.setdefault((component.ecosystem, component.name, component.version), component)
     return tuple(sorted(locked.values(), key=lambda c: (c.ecosystem, c.name, c.version)))
 

@@ -11,7 +11,7 @@ from typing import Literal
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from kdi_assets.runtime.jars import JARS_LOCK, locked_jars
+from kdi_assets.runtime.jars import locked_jars
 
 ROOT = Path(__file__).parents[1]
 PACKAGES_LOCK = ROOT / "requirements.lock"
@@ -59,30 +59,24 @@ class Component:
         return self.ecosystem == "PyPI" or ":" in self.name
 
 
-def locked_components(
-    *,
-    packages: Path = PACKAGES_LOCK,
-    deployed: Path = DEPLOYED_LOCK,
-    checks: Path = CHECKS_LOCK,
-    jars: Path = JARS_LOCK,
-) -> tuple[Component, ...]:
+def locked_components(*, packages: Path = PACKAGES_LOCK) -> tuple[Component, ...]:
     """Every component of the locks once, ordered by ecosystem, name and version.
 
     Raises:
         LockNotRead: A lock cannot be read.
     """
-    needed = {(name, version) for name, version, _ in _packages(deployed)}
+    needed = {(name, version) for name, version, _ in _packages(DEPLOYED_LOCK)}
     found = {
         (name, version): Component(
             "PyPI", name, version, hashes, "required" if (name, version) in needed else "excluded"
         )
-        for lock in (packages, deployed, checks)
+        for lock in (packages, DEPLOYED_LOCK, CHECKS_LOCK)
         for name, version, hashes in _packages(lock)
     }
     of_jars = [
         Component("Maven", jar.coordinate.rpartition(":")[0], jar.coordinate.rpartition(":")[2], (jar.sha256,),
                   _NEEDS[jar.group])
-        for jar in locked_jars(lock=jars)
+        for jar in locked_jars()
     ]  # fmt: skip
     return tuple(sorted([*found.values(), *_once(of_jars)], key=lambda c: (c.ecosystem, c.name, c.version)))
 

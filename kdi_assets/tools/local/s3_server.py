@@ -111,18 +111,15 @@ class S3Server:
         return S3ServerDied(ending=ending, data=self.data, log=self.log, tail="\n".join(lines[-6:]))
 
 
-def start_s3_server(
-    data: Path, *, port: int | None = None, services: Sequence[str] = ("s3", "sts"), keep: bool = False
-) -> S3Server:
+def start_s3_server(data: Path, *, services: Sequence[str] = ("s3", "sts"), keep: bool = False) -> S3Server:
     """Start the server and wait until it answers.
 
     Args:
         data: Folder of its log, and of the objects if they are kept.
-        port: The preferred port; if it is taken, and by default, a free one (``S3Server.port``).
         services: Names of the AWS services to serve, for example ``secretsmanager``.
         keep: Keep the objects between runs; otherwise they are only in memory.
 
     Raises:
         S3ServerDied: It does not start.
     """
-    return S3Server(data.absolute(), port=free_port(port), services=services, keep=keep)
+    return S3Server(data.absolute(), port=free_port(), services=services, keep=keep)
