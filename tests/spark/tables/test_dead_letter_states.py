@@ -172,7 +172,7 @@ def test_drains_that_create_the_table_at_once_are_all_in_it(spark: SparkSession,
     assert sorted(found) == ["a0", "a1", "a2", "a3"] and [one.count for one in appended] == [1, 1, 1, 1]
 
 
-def test_only_a_deleted_dead_letter_explains_a_missing_one(spark: SparkSession, lake: str, told: str) -> None:
+def test_only_a_deleted_dead_letter_explains_a_missing_one(spark: SparkSession, told: str) -> None:
     """Its row does not: that it is or was there says nothing about the row that it became."""
     DeltaTable(told).delete("offset IN (7, 8)")
     missing = spark.createDataFrame([(0, 6), (0, 7), (0, 8)], "partition int, offset bigint")

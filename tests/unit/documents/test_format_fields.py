@@ -316,7 +316,7 @@ def test_files_are_announced_in_another_topic_of_a_known_cluster(line: str, said
     )
 
 
-def test_the_documents_of_the_page_about_files_are_read(tmp_path: Path) -> None:
+def test_the_documents_of_the_page_about_files_are_read() -> None:
     page = (CHECKOUT / "docs" / "files.md").read_text(encoding="utf-8")
     documents = re.findall(r"```yaml\n(type: .*?)```", page, re.DOTALL)
     Path("defs.yaml").write_text("---\n".join([CLUSTER, *documents]), encoding="utf-8")

@@ -268,7 +268,7 @@ def test_every_field_is_described_and_has_an_example(of: type) -> None:
         assert [name for name, said in fields if not (said.get("description") and said.get("examples"))] == []
 
 
-def test_the_schema_that_dagster_shows_takes_what_documents_say(tmp_path: Path) -> None:
+def test_the_schema_that_dagster_shows_takes_what_documents_say() -> None:
     validator = jsonschema_rs.validator_for(json_schema(Stream))
     words = {**SHORTEST, "format": "text"}
 

@@ -214,7 +214,7 @@ def test_two_documents_of_many_topics_have_two_names(tmp_path: Path) -> None:
     assert mistake.startswith("shop/defs.yaml:3 name: 'shop' is the document at ")
 
 
-def test_the_schema_takes_both_forms_and_has_no_field_of_one_table(tmp_path: Path) -> None:
+def test_the_schema_takes_both_forms_and_has_no_field_of_one_table() -> None:
     schema = topic_tables_schema()
     validator = jsonschema_rs.validator_for(schema)
 

@@ -53,7 +53,7 @@ def test_a_plan_says_what_a_run_does_after_a_version_without_new_rows(every_kind
     assert answer.out.endswith("would replace all rows with made/elsewhere v2: it has v1, and no row changed since\n")
 
 
-def test_without_a_name_every_table_is_planned_except_retired_streams(every_kind: Kdi, lake: str) -> None:
+def test_without_a_name_every_table_is_planned_except_retired_streams(every_kind: Kdi) -> None:
     answer = every_kind("plan", "--json")
 
     assert [o.get("served") or o["table"] for o in answer.objects] == ["silver/daily", "duckdb/elsewhere_now"]
@@ -80,7 +80,7 @@ def test_a_refusal_of_one_table_is_the_exit_code_and_hides_no_other_plan(every_k
     ],
 )
 def test_a_plan_of_a_table_in_postgres_names_the_version_that_is_meant(
-    consumed: int, changes: ChangeKind, said: str, monkeypatch: pytest.MonkeyPatch, every_kind: Kdi, tmp_path: Path
+    consumed: int, changes: ChangeKind, said: str, monkeypatch: pytest.MonkeyPatch, every_kind: Kdi
 ) -> None:
     found = UpstreamChanges("", "t", "", "", consumed, 7, changes)
     of = ServedTableSpec("t", Postgres("t"), ("id",))

@@ -168,7 +168,7 @@ def test_a_receiver_that_is_silent_holds_the_end_of_a_run_for_a_limited_time(
         assert "the receiver did not answer within 0.5 s" in _warning(caplog)
 
 
-def test_without_openlineages_variables_nothing_is_imported_and_nothing_is_sent(tmp_path: Path) -> None:
+def test_without_openlineages_variables_nothing_is_imported_and_nothing_is_sent() -> None:
     script = (
         "import sys\n"
         "from kdi_assets.streams.drain.report import heard_by_listeners\n"

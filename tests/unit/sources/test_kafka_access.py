@@ -10,7 +10,6 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
 from unittest.mock import Mock
@@ -195,7 +194,7 @@ def test_plain_text_and_tls_do_not_meet(certificates: Certificates, ours: str) -
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_port_that_takes_no_connection_is_a_matter_of_the_network(tmp_path: Path) -> None:
+def test_a_port_that_takes_no_connection_is_a_matter_of_the_network() -> None:
     with listening() as port:
         pass
     with pytest.raises(BrokerUnreachable):
