@@ -14,8 +14,6 @@ from kdi_assets.documents.model.source_struct import KAFKA, SOURCE_STRUCTS
 
 Function = Literal["count", "sum", "min", "max", "avg", "count_distinct", "approx_count_distinct"]
 """What a measure computes of a group; ``approx_count_distinct`` by a sketch that can be merged."""
-MERGEABLE: frozenset[Function] = frozenset(get_args(Function)) - {"count_distinct"}
-"""Measures of which new rows can be added to a group without reading its old rows."""
 _SUFFIXES: Mapping[Function, tuple[str, ...]] = {"avg": ("_sum", "_count"), "approx_count_distinct": ("_sketch",)}
 OFFSET = KAFKA.path("offset")
 """The default order: the offset, also of rows whose struct has another name."""
@@ -125,6 +123,11 @@ class Aggregate(Declared):
     ]
     """Column to what it holds: count, or {function: Spark SQL over a row} with sum, min, max, avg, count_distinct or
     approx_count_distinct."""
+
+    @property
+    def is_mergeable(self) -> bool:
+        """Whether new rows can be added to their groups without reading old rows of these."""
+        return all(measure.function != "count_distinct" for measure in self.measures.values())
 
 
 Mode = Append | ReplaceDates | Deduplicate | Upsert | Aggregate

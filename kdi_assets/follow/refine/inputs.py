@@ -8,9 +8,9 @@ from datetime import date, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from kdi_assets.delta.files import FILE, MOST_FILES, TableAt, rows_at
+from kdi_assets.delta.files import FILE, TableAt, rows_at
 from kdi_assets.delta.internals import bytes_of
-from kdi_assets.documents.model.refined_modes import ReplaceDates
+from kdi_assets.documents.model.refined_modes import Aggregate, ReplaceDates
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.plan import RefinePlan
 from kdi_assets.follow.refine.read import DAY, FEED_COLUMNS, appended_rows, change_rows, in_one_task, with_keys
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 SMALL_BYTES = 8 << 20
 """Files that are together at most this large are all written again: finding those with the keys would cost more."""
+FILE_COST = 128 << 10
+"""And a file counts as so many bytes more: one task opens one after the other, and object storage answers slowly."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Inputs:
         if not table.is_partitioned_by_date:
             return None
         files = table.files_of_dates(dates)
-        few = len(files) <= MOST_FILES and is_small(map(bytes_of, files))
+        few = is_small(map(bytes_of, files))
         frame = in_one_task(table.rows_of(files)) if few else table.rows_of(files)
         rows = transform(self.spark, self.table, {upstream.view: frame})
         return (rows.where(in_dates(dates)), few) if is_made_by_date(rows, frame) else None
@@ -104,9 +106,19 @@ class Inputs:
 
     @property
     def small_enough(self) -> bool:
-        """Whether so few rows were added that one task computes the whole change."""
-        added = [add for upstream in self.plan.upstreams for add in upstream.files]
-        return self.plan.kind == "changes" and self.only_added and is_small(add["size"] for add in added)
+        """Whether so few rows were added that one task computes the whole change, without other upstream rows."""
+        if isinstance(self.table.mode, Aggregate) and not self.table.mode.is_mergeable:
+            return False
+        return self.few_bytes_added and is_small(self._added_sizes)
+
+    @property
+    def few_bytes_added(self) -> bool:
+        """Whether what is new is few rows that were added, in whatever number of files."""
+        return self.plan.kind == "changes" and self.only_added and sum(self._added_sizes) <= SMALL_BYTES
+
+    @property
+    def _added_sizes(self) -> list[int]:
+        return [add["size"] for upstream in self.plan.upstreams for add in upstream.files]
 
     @property
     def dates(self) -> frozenset[date] | None:
@@ -171,7 +183,17 @@ class Inputs:
 
 def is_small(sizes: Iterable[int]) -> bool:
     """Whether files of these sizes are together so small that any more tasks or jobs cost more than their rows."""
-    return sum(sizes) <= SMALL_BYTES
+    total = 0
+    for size in sizes:  # the size of each is a call of the JVM
+        total += size + FILE_COST
+        if total > SMALL_BYTES:
+            return False
+    return True
+
+
+def tasks_of(sizes: Iterable[int]) -> int:
+    """How many tasks should compute the rows of files of these sizes, each as many as one task may."""
+    return max(1, -(-sum(size + FILE_COST for size in sizes) // SMALL_BYTES))
 
 
 def in_dates(dates: Collection[date], column: str = "date") -> str:

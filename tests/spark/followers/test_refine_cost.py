@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +78,48 @@ def test_a_table_of_deletes_is_read_by_as_many_tasks_as_it_is_large(lakeside: La
     lakeside.assert_as_computed_at_once(table)
 
 
+def test_of_many_small_files_those_without_a_key_stay(lakeside: Lakeside) -> None:
+    """Purpose: a table of years by date may be small, and have a file for each date.
+    Pass: a change of two rows replaces their files alone, whatever the other files.
+    """
+    mode = {"upsert": {"keys": ["id"], "sequence_by": "bytes"}}
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", "mode": mode})
+    days = [date(2026, 1, 1) + timedelta(days=day) for day in range(inputs.SMALL_BYTES // inputs.FILE_COST)]
+    lakeside.append([(n, "a", 1, "i", day) for n, day in enumerate(days)])
+    lakeside.refine(table)
+    before = lakeside.files("silver/t")
+
+    lakeside.append([(n, "b", 2, "i", days[n]) for n in (3, 4)])
+    lakeside.refine(table)
+
+    assert (len(before), len(before - lakeside.files("silver/t"))) == (len(days), 2)
+    lakeside.assert_as_computed_at_once(table)
+
+
+@pytest.mark.parametrize("measure", ["count", {"count_distinct": "id"}], ids=["of new rows", "of all rows"])
+def test_large_groups_are_made_by_as_many_tasks_as_they_need(
+    lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch, measure: Any
+) -> None:
+    """Purpose: few new rows may touch groups anywhere in a large table, or groups of many rows upstream.
+    Procedure: a table of many groups, not by date; few new rows of two of them; files of 16 KiB are large.
+    Pass: several tasks group, and the table is as computed at once.
+    """
+    monkeypatch.setattr(inputs, "SMALL_BYTES", 16 << 10)
+    monkeypatch.setattr(inputs, "FILE_COST", 0)
+    mode = {"aggregate": {"by": ["host"], "measures": {"n": measure}}}
+    table = refined_table(**{"table": "gold/t", "from": "bronze/events", "mode": mode, "partition_by": None})
+    lakeside.append([(n, f"{n % 8_000} {n * n}", 1, "i", date(2026, 1, 1)) for n in range(9_000)])
+    lakeside.refine(table)
+    lakeside.append([(9_000 + n, f"{n} {n * n}", 1, "i", date(2026, 1, 2)) for n in (1, 2)])
+
+    before = jobs(lakeside.spark)
+    with changed_settings(lakeside.spark, {"spark.sql.adaptive.coalescePartitions.enabled": "false"}):
+        lakeside.refine(table)
+
+    assert most_tasks_after_a_shuffle(lakeside.spark, jobs(lakeside.spark) - before) > 1
+    lakeside.assert_as_computed_at_once(table)
+
+
 @pytest.mark.parametrize(
     ("properties", "change", "small_bytes"),
     [
@@ -127,3 +169,10 @@ def tasks(spark: SparkSession, job: int) -> int:
 def described(spark: SparkSession, job: int) -> str:
     """What a job is called."""
     return str(jvm_context(spark).statusStore().job(job).name())
+
+
+def most_tasks_after_a_shuffle(spark: SparkSession, of: set[int]) -> int:
+    """The most tasks that any stage of some jobs has, of those that read what another stage has shuffled."""
+    tracker = jvm_context(spark).statusTracker()
+    stages = {stage for job in of for stage in sorted(tracker.getJobInfo(job).get().stageIds())[1:]}
+    return max(int(info.get().numTasks()) for stage in stages if (info := tracker.getStageInfo(stage)).isDefined())

@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.internals import bytes_of
-from kdi_assets.documents.model.refined_modes import MERGEABLE, Aggregate, Function
-from kdi_assets.follow.refine.inputs import Inputs, is_small
+from kdi_assets.documents.model.refined_modes import Aggregate, Function
+from kdi_assets.follow.refine.inputs import Inputs, tasks_of
 from kdi_assets.follow.refine.read import computed_once, in_one_task, with_keys
 from kdi_assets.follow.refine.table_change import (
     NEW,
@@ -55,7 +55,7 @@ def aggregate_change(inputs: Inputs, mode: Aggregate) -> TableChange:
         return TableChange(groups(inputs.all_rows(), mode), WholeTable())
     if inputs.plan.kind == "dates":
         return TableChange(groups(inputs.rows_of(inputs.plan.dates), mode), RowsOfDates(inputs.plan.dates))
-    if inputs.only_added and all(m.function in MERGEABLE for m in mode.measures.values()):
+    if inputs.only_added and mode.is_mergeable:
         return _extended_groups(inputs, mode)
     return _groups_again(inputs, mode)
 
@@ -115,7 +115,9 @@ def _extended_groups(inputs: Inputs, mode: Aggregate) -> TableChange:
     parts = held.select(*mode.by, *names, F.struct("*").alias(OLD)).unionByName(
         added.select(*mode.by, *names), allowMissingColumns=True
     )
-    parts = in_one_task(parts) if inputs.small_enough and is_small(map(bytes_of, files)) else parts
+    if inputs.small_enough:  # a shuffle would give one task all of them
+        tasks = tasks_of(map(bytes_of, files))
+        parts = in_one_task(parts) if tasks == 1 else parts.repartition(tasks, *mode.by)
     old, touched = F.first(OLD, ignorenulls=True).alias(OLD), F.expr(f"count_if({OLD} IS NULL) > 0").alias(_TOUCHED)
     whole = _with_measures(parts.groupBy(*mode.by).agg(*columns, old, touched), mode)
     form = F.when(F.col(_TOUCHED), F.struct(*held.columns)).otherwise(F.col(OLD)).alias(NEW)

@@ -39,7 +39,7 @@ def deduplicate_change(inputs: Inputs, mode: Deduplicate) -> TableChange:
     if changed is None:
         raise AssertionError(f"{inputs.uri}: planned without the dates of what is new")
     dates = inputs.plan.kept.of(with_days_after(changed, mode.window - 1))
-    if inputs.small_enough:
+    if inputs.few_bytes_added:
         return _change_of_keys(inputs, mode, dates)
     candidates = inputs.rows_of(with_days_before(dates, mode.window - 1))
     return TableChange(first_rows(candidates, mode).where(in_dates(dates)), RowsOfDates(dates))
