@@ -95,7 +95,7 @@ class DatesMoved(Terminal):
 
 
 class NullKeys(Terminal):
-    """Changes have no keys."""
+    """Changes have no keys, or no sequence."""
 
     table: str
     rows: int
@@ -105,7 +105,10 @@ class NullKeys(Terminal):
         "envelope that is a truncation (op t), or a delete whose `before` has no keys."
     )
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
-    what_to_run = "kdi refine {table}   (first leave them out by a WHERE in sql, or name other keys)"
+    what_to_run = (
+        "kdi refine {table}   (first leave them out by a WHERE in sql, name other keys, or say by coalesce in "
+        "`sequence_by` where a null belongs)"
+    )
 
 
 class OrderUnknown(Terminal):

@@ -155,6 +155,24 @@ def test_a_sequence_of_text_is_refused_unless_it_is_cast_or_of_one_length(
     assert names(lakeside) == ["10000002"]
 
 
+def test_a_sequence_with_a_null_in_it_is_refused_until_the_null_has_a_place(lakeside: Lakeside) -> None:
+    """Purpose: nulls come first, so by a null a newer change would lose without a word.
+    Pass: refused by number, and nothing is committed; with the null last, the change is the newest one.
+    """
+    table = upserted(sequence_by="struct(at, length(op))")
+    add(lakeside, change("a", at=1, offset=0))
+    lakeside.refine(table)
+    before = lakeside.version("silver/state")
+    lakeside.append([(1, "b", None, 1, (0, 1))], CHANGES, COLUMNS)
+
+    with pytest.raises(NullKeys, match="1 new rows have a null key or sequence"):
+        lakeside.refine(table)
+    assert lakeside.version("silver/state") == before
+    lakeside.refine(upserted(sequence_by="struct(at, coalesce(length(op), 9))"))
+
+    assert names(lakeside) == ["b"]
+
+
 @pytest.mark.parametrize("scd_type", [1, 2])
 def test_changes_that_are_older_than_the_rows_are_counted(lakeside: Lakeside, scd_type: int) -> None:
     """Purpose: a sequence that began again, as of a database that moved, loses all changes without a word.

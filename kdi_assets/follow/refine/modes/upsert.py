@@ -10,6 +10,8 @@ and recording it twice changes nothing.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.internals import bytes_of
@@ -59,7 +61,7 @@ from kdi_assets.follow.refine.table_change import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 _LATE, _NEW, _WITHOUT_KEY = 1, 2, 4
 """Bits of the kinds of changes that are counted."""
@@ -158,7 +160,7 @@ def changes_of(rows: DataFrame, mode: Upsert) -> DataFrame:
         deletes, sequence, at = F.col(CHANGE_DELETES), F.col(CHANGE_SEQUENCE), F.col(CHANGE_AT)
     made = {SEQUENCE if mode.scd_type == 2 or sequence_column(mode) == SEQUENCE else "", AT}
     kept = [F.col(f"`{c}`") for c in kept_columns(rows.columns, mode) if c not in made]
-    columns = [*kept, sequence.alias(SEQUENCE), at.alias(AT), deletes.alias(DELETES)]
+    columns = [*kept, _without_nulls(sequence, rows).alias(SEQUENCE), at.alias(AT), deletes.alias(DELETES)]
     if UNCHANGED not in rows.columns:
         return rows.select(*columns)
     changes = rows.select(*columns, UNCHANGED)
@@ -166,6 +168,18 @@ def changes_of(rows: DataFrame, mode: Upsert) -> DataFrame:
     nothing = F.lit(None).cast(f"struct<sequence: {kind[SEQUENCE]}, sequence_at: {kind[AT]}>")
     unknown = F.map_from_arrays(F.col(UNCHANGED), F.transform(UNCHANGED, lambda _: nothing))
     return changes.withColumn(CARRIED, unknown).drop(UNCHANGED)
+
+
+def _without_nulls(sequence: Column, rows: DataFrame) -> Column:
+    """The sequence; null if a field of it is, which would come before all others and lose to them without a word."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    (column,) = rows.select(sequence).schema.fields
+    if not isinstance(column.dataType, StructType):
+        return sequence
+    known = [sequence[field].isNotNull() for field in column.dataType.names]
+    return F.when(reduce(and_, known), sequence)
 
 
 def deletes_of(changes: DataFrame, mode: Upsert) -> DataFrame:
