@@ -117,6 +117,33 @@ def test_another_sum_is_a_difference(lakeside: Lakeside) -> None:
     assert (others.missing, others.surplus) == (3, 3)
 
 
+@pytest.mark.parametrize(
+    "mode",
+    [
+        {"deduplicate": {"keys": ["host"], "order_by": "id"}},
+        {"aggregate": {"by": ["date", "host"], "measures": {"least": {"min": "value"}, "small": {"max": "small"}}}},
+    ],
+    ids=["deduplicate", "aggregate"],
+)
+def test_zero_and_minus_zero_are_no_difference(lakeside: Lakeside, mode: dict[str, Any]) -> None:
+    """Purpose: to SQL they are one value, and which one a row has depends on the order in which rows came.
+    Pass: whichever came first, the audit finds the table equal, and a number beside zero different.
+    """
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", "mode": mode})
+    for first, host in ((0.0, "a"), (-0.0, "b")):
+        for value in (first, -first):
+            lakeside.append([(1, host, value, value, D1)], schema=READINGS)
+            lakeside.refine(table)
+
+    equal = audited(lakeside, table)
+    column = "value" if "deduplicate" in mode else "least"
+    lakeside.sql(f"UPDATE {{t}} SET {column} = 4.9E-324D WHERE host = 'a'", "silver/t")
+    other = audited(lakeside, table)
+
+    assert equal.equal and equal.rows == 2
+    assert (other.missing, other.surplus) == (1, 1)
+
+
 def test_a_microsecond_is_a_difference_and_so_is_a_null_instead_of_a_missing_field(lakeside: Lakeside) -> None:
     table = refined_table(**{"table": "silver/t", "from": "bronze/events", "partition_by": None})
     moment = datetime(2026, 1, 1, 12, 0, 0, 1)
