@@ -6,18 +6,22 @@ The columns of a change: those of the row, then ``_kdi_sequence``, ``_kdi_delete
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
+from hashlib import md5
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from kdi_assets.documents.model.refined_modes import OFFSET, Upsert
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.source_struct import KAFKA, SOURCE_STRUCTS
-from kdi_assets.follow.refine.columns import AT
+from kdi_assets.follow.refine.columns import AT, kept_columns
 from kdi_assets.follow.refine.row_errors import QueryMistake
+from kdi_assets.messages.formats.rules import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType, StructField, StructType
 
 CHANGE_SEQUENCE, CHANGE_DELETES, CHANGE_AT = "_kdi_sequence", "_kdi_deletes", "_kdi_at"
 UNCHANGED = "_kdi_unchanged"
@@ -42,10 +46,13 @@ def coordinates_of(rows: DataFrame) -> Column:
 
 
 def ordering(rows: DataFrame, sql: str) -> str:
-    """What a document orders rows by: the default, the offset, is in the struct of the source that the rows have."""
-    if sql != OFFSET or has_coordinates(rows, KAFKA.name):
-        return sql
-    return next((struct.path("offset") for struct in SOURCE_STRUCTS if has_coordinates(rows, struct.name)), sql)
+    """What a document orders rows by: the default, the offset, is in the struct of the source that the rows have.
+
+    In parentheses: without them Spark takes ``at DESC`` for the column ``at`` under another name, and orders ascending.
+    """
+    if sql == OFFSET and not has_coordinates(rows, KAFKA.name):
+        sql = next((struct.path("offset") for struct in SOURCE_STRUCTS if has_coordinates(rows, struct.name)), sql)
+    return f"({sql})"
 
 
 def has_coordinates(rows: DataFrame, column: str) -> bool:
@@ -75,9 +82,7 @@ def without_envelope(rows: DataFrame, table: RefinedTableSpec, mode: Upsert) -> 
 
 
 def _debezium(rows: DataFrame, table: RefinedTableSpec, mode: Upsert) -> DataFrame:
-    """The rows of ``after``, and the keys that a change deletes.
-
-    An update that changes the keys ends the old ones.
+    """The rows of ``after``, and the keys that a change deletes; an update that changes the keys ends the old ones.
 
     Source: Debezium, "Change event values": ``op`` says what happened; ``before`` may have the keys alone, other
     columns than ``after`` or nothing, as the database's settings are.
@@ -89,7 +94,9 @@ def _debezium(rows: DataFrame, table: RefinedTableSpec, mode: Upsert) -> DataFra
     if after is None or "op" not in rows.columns:
         detail = f"mode has envelope debezium, and the rows have no columns after and op: {', '.join(rows.columns)}"
         raise QueryMistake(table=table.name, field="mode.upsert.envelope", detail=detail)
-    old = {f.name: _field_of(rows, "before", f.name, f.dataType) for f in after.fields}
+    before = _struct(rows, "before")
+    _refuse_keys_of_another_form(table, mode, before, after)
+    old = {f.name: _field_of(before, f) for f in after.fields}
     old_keys = {key: _old_key(rows, after, key, old.get(key)) for key in mode.keys}
     deletes = F.expr("coalesce(op = 'd', false)")  # by null, the row would be neither there nor deleted
     changes, ends = _with_ended_keys(rows, old_keys)
@@ -104,7 +111,7 @@ def _debezium(rows: DataFrame, table: RefinedTableSpec, mode: Upsert) -> DataFra
         if f.name not in mode.keys and (same := _is_placeholder(f.name, f.dataType, mode))
     }
     if unchanged:
-        columns[UNCHANGED] = _unchanged_names(unchanged, old)
+        columns[UNCHANGED] = _unchanged_names(unchanged, old, kept_columns(after.names, mode))
     values = []
     for f in after.fields:
         value = F.col(f"after.`{f.name}`")
@@ -130,14 +137,41 @@ def _struct(rows: DataFrame, column: str) -> StructType | None:
     return kind if isinstance(kind, StructType) else None
 
 
-def _field_of(rows: DataFrame, column: str, field: str, kind: DataType) -> Column:
-    """A field of a struct in the type of ``after``; null if the struct does not have it."""
+def _refuse_keys_of_another_form(
+    table: RefinedTableSpec, mode: Upsert, before: StructType | None, after: StructType
+) -> None:
+    """Refuse keys that sql has read in ``after`` alone: no delete would find its row.
+
+    Raises:
+        QueryMistake: A key has another form in ``before``.
+    """
+    for key in mode.keys:
+        if before is not None and {key} <= {*before.names} & {*after.names} and _is_other_form(before[key], after[key]):
+            sent, read = before[key].dataType.simpleString(), after[key].dataType.simpleString()
+            detail = (
+                f"{key} is {sent} in before and {read} in after: no delete would find its row. Make `before` in sql of "
+                f"the same values too: named_struct('{key}', …) AS before"
+            )
+            raise QueryMistake(table=table.name, field="mode.upsert.keys", detail=detail)
+
+
+def _field_of(before: StructType | None, field: StructField) -> Column:
+    """A field of ``before`` in the type of ``after``; null if it does not have the value."""
     from pyspark.sql import functions as F
 
-    struct = _struct(rows, column)
-    if struct is None or field not in struct.names:
-        return F.lit(None).cast(kind)
-    return F.col(f"{column}.`{field}`").cast(kind)
+    if before is None or field.name not in before.names or _is_other_form(before[field.name], field):
+        return F.lit(None).cast(field.dataType)
+    return F.col(f"before.`{field.name}`").cast(field.dataType)
+
+
+def _is_other_form(sent: StructField, field: StructField) -> bool:
+    """Whether a field has values as Connect's JSON has them, of which a cast would make others: base64, or a number."""
+    from pyspark.sql.types import BinaryType, DateType, NumericType, TimestampNTZType, TimestampType
+
+    if isinstance(field.dataType, BinaryType):
+        return not isinstance(sent.dataType, BinaryType)
+    times = DateType | TimestampType | TimestampNTZType
+    return isinstance(field.dataType, times) and isinstance(sent.dataType, NumericType)
 
 
 def _old_key(rows: DataFrame, after: StructType, key: str, of_before: Column | None) -> Column:
@@ -172,10 +206,17 @@ def _all(conditions: list[Column]) -> Column:
     return found
 
 
-def _unchanged_names(unchanged: Mapping[str, str], old: Mapping[str, Column]) -> Column:
-    """The columns whose values neither ``after`` nor ``before`` has; null if there are none, as in most changes."""
+def _unchanged_names(unchanged: Mapping[str, str], old: Mapping[str, Column], kept: Collection[str]) -> Column:
+    """The columns whose values neither ``after`` nor ``before`` has; null if there are none, as in most changes.
+
+    Args:
+        kept: The columns of the table.
+    """
     from pyspark.sql import functions as F
 
+    unchanged = {name: same for name, same in unchanged.items() if name in kept}
+    if not unchanged:
+        return F.lit(None).cast("array<string>")
     names = [F.when(F.expr(same) & old[name].isNull(), F.lit(name)) for name, same in unchanged.items()]
     listed = F.array_compact(F.array(*names))
     return F.when(F.expr(" OR ".join(f"({same})" for same in unchanged.values())) & (F.size(listed) > 0), listed)
@@ -184,26 +225,38 @@ def _unchanged_names(unchanged: Mapping[str, str], old: Mapping[str, Column]) ->
 def _is_placeholder(column: str, kind: DataType, mode: Upsert) -> str:
     """SQL: whether ``after`` has Debezium's placeholder in the place of a value; empty for types that have none.
 
-    Source: Debezium, PostgreSQL connector, ``unavailable.value.placeholder``: the word itself; its bytes for binary
-    values, which Connect's JSON has as base64; for arrays and maps, one element of it.
+    Source: Debezium, PostgreSQL connector, ``UnchangedToastedPlaceholder``: the word itself, or hstore's JSON of it;
+    its bytes for binary values, which Connect's JSON has as base64; for arrays and maps, one element of it, or of the
+    UUID that Java makes of it; for arrays of numbers, its bytes, which Java takes for signed.
     """
-    from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, MapType, StringType
+    from pyspark.sql.types import (
+        ArrayType,
+        BinaryType,
+        DoubleType,
+        FloatType,
+        IntegerType,
+        LongType,
+        MapType,
+        ShortType,
+        StringType,
+    )
 
     value, word = f"after.`{column}`", mode.unavailable_value
-    text = "'" + word.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    in_bytes = f"encode({text}, 'UTF-8')"
-    numbers = ", ".join(map(str, word.encode()))
+    text, in_bytes = literal(word), f"encode({literal(word)}, 'UTF-8')"
     match kind:
         case StringType():
-            return f"coalesce({value} IN ({text}, base64({in_bytes})), false)"
+            as_map = literal(json.dumps({word: word}, ensure_ascii=False, separators=(",", ":")))
+            return f"coalesce({value} IN ({text}, base64({in_bytes}), {as_map}), false)"
         case BinaryType():
             return f"coalesce({value} = {in_bytes}, false)"
         case ArrayType(elementType=StringType()):
-            return f"coalesce({value} = array({text}) OR {value} = array(base64({in_bytes})), false)"
+            uuid = UUID(bytes=md5(word.encode(), usedforsecurity=False).digest(), version=3)
+            return f"coalesce({value} IN (array({text}), array(base64({in_bytes})), array('{uuid}')), false)"
         case ArrayType(elementType=BinaryType()):
             return f"coalesce({value} = array({in_bytes}), false)"
-        case ArrayType(elementType=IntegerType()) | ArrayType(elementType=LongType()):
-            return f"coalesce({value} = array({numbers}), false)"
+        case ArrayType(elementType=ShortType() | IntegerType() | LongType() | FloatType() | DoubleType()):
+            numbers = ", ".join(str((byte + 128) % 256 - 128) for byte in word.encode())
+            return f"coalesce({value} = CAST(array({numbers}) AS {kind.simpleString()}), false)"
         case MapType(keyType=StringType(), valueType=StringType()):
             return f"coalesce(size({value}) = 1 AND {value}[{text}] = {text}, false)"
     return ""

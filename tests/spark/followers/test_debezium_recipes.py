@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.follow.refine.row_errors import NullKeys
 from kdi_assets.tools.scaffold.changes import SEQUENCES
 from kdi_assets.tools.scaffold.connect_schema import decimal_of, read_value
 from tests.conftest import CHECKOUT
@@ -162,6 +164,121 @@ def test_the_pages_sql_reads_the_documents_of_mongodb(lakeside: Lakeside) -> Non
     assert (found["id"], found["name"], found["visits"]) == ('{"$oid":"1"}', "a", 2)
 
 
+def arrived(lakeside: Lakeside, table: str, ddl: str, *records: dict[str, Any]) -> None:
+    """The records as messages of one topic partition, drained."""
+    lines = [
+        (json.dumps({**record, "kafka": {"partition": 0, "offset": offset}}),) for offset, record in enumerate(records)
+    ]
+    text = lakeside.spark.createDataFrame(lines, "line string")
+    found = lakeside.spark.read.schema(f"{ddl}, {PLACE}").json(text.rdd.map(lambda row: row["line"]))
+    found.write.format("delta").mode("append").save(lakeside.uri(table))
+
+
+def upserted(table: str, sql: str, **mode: str) -> RefinedTableSpec:
+    fields = {"upsert": {"keys": ["id"], "envelope": "debezium", **mode}}
+    return refined_table(**{"table": "silver/t", "from": table, "partition_by": None, "sql": sql, "mode": fields})
+
+
+def test_a_document_of_mongodb_that_is_gone_before_its_update_is_read_keeps_its_row_until_its_delete(
+    lakeside: Lakeside,
+) -> None:
+    """Purpose: the connector asks MongoDB for the document of an update, which may be deleted by then.
+    Procedure: documents as drivers of typed languages write them, with longs; an update without `after`; its delete.
+    Pass: no row of nulls; longs are numbers.
+    """
+
+    def sent(op: str, number: int, place: int, after: str | None, **more: Any) -> dict[str, Any]:
+        source = {"connector": "mongodb", "ts_ms": 1_795_168_800_000, "ord": place, "collection": "visitors"}
+        key = json.dumps({"id": json.dumps({"$oid": f"{number:024x}"})})
+        return {"op": op, "before": None, "after": after, "source": source, "message_key": key, **more}
+
+    def document(number: int, visits: object) -> str:
+        return json.dumps({"_id": {"$oid": f"{number:024x}"}, "name": f"name {number}", "visits": visits})
+
+    updated = {"removedFields": None, "updatedFields": '{"visits": {"$numberLong": "4294967297"}}'}
+    records = [
+        sent("r", 1, 1, document(1, 3)),
+        sent("c", 2, 2, document(2, {"$numberLong": "4294967296"})),
+        sent("u", 2, 3, None, updateDescription=updated),
+        sent("u", 1, 4, document(1, None)),
+        sent("d", 2, 5, None),
+    ]
+    ddl = "op string, before string, after string, source struct<ts_ms: bigint, ord: int>, message_key string"
+    table = upserted("bronze/visitor_changes", STATEMENTS[1], sequence_by=ROWS["MongoDB"])
+    rows = []
+    for portion in (records[:3], records[3:]):
+        arrived(lakeside, "bronze/visitor_changes", ddl, *portion)
+        lakeside.refine(table)
+        rows.append(sorted((dict(row)["name"], dict(row)["visits"]) for row in lakeside.rows(table.table)))
+
+    assert rows == [[("name 1", 3), ("name 2", 4_294_967_296)], [("name 1", None)]]
+
+
+def test_the_pages_sql_reads_the_rows_of_maxwell(lakeside: Lakeside) -> None:
+    """Purpose: Maxwell says of an update only what the changed columns were, and of a delete what the row was.
+    Procedure: rows of a bootstrap and after it; updates of a column, to null, of the key; deletes.
+    Pass: the rows of the database.
+    """
+
+    def sent(type_: str, data: dict[str, Any], **more: Any) -> dict[str, Any]:
+        common = {"database": "shop", "table": "customers", "ts": 1_795_168_800, "xid": 7, "commit": True}
+        return {**common, "type": type_, "data": data, **more}
+
+    arrived(
+        lakeside,
+        "bronze/customer_changes",
+        "type string, data struct<id: bigint, name: string>, old struct<id: bigint, name: string>, ts bigint",
+        sent("bootstrap-start", {}),
+        *(sent("bootstrap-insert", {"id": n, "name": f"name {n}"}) for n in (1, 2, 3)),
+        sent("bootstrap-complete", {}),
+        sent("insert", {"id": 4, "name": "name 4"}, position="mysql-bin.000007:1096"),
+        sent("update", {"id": 1, "name": None}, old={"name": "name 1"}),
+        sent("update", {"id": 20, "name": "name 2"}, old={"id": 2}),
+        sent("delete", {"id": 3, "name": "name 3"}),
+        sent("update", {"id": 3, "name": "name 4"}, old={"id": 4}),
+    )
+    table = upserted("bronze/customer_changes", STATEMENTS[2])
+
+    lakeside.refine(table)
+
+    found = sorted((dict(row)["id"], dict(row)["name"]) for row in lakeside.rows(table.table))
+    assert found == [(1, None), (3, "name 4"), (20, "name 2")]
+
+
+def test_the_pages_sql_reads_the_operations_of_goldengate(lakeside: Lakeside) -> None:
+    """Purpose: an update may come without `before`, or with one without columns; positions are texts of twenty digits.
+    Procedure: operations that arrive in another order than that of the trail; an update of the key; then a truncation.
+    Pass: the rows of the database; the truncation is refused.
+    """
+
+    def sent(op: str, pos: int, **images: Any) -> dict[str, Any]:
+        at = {"op_ts": "2026-11-20 10:00:00.000000", "current_ts": "2026-11-20T10:00:01.000000"}
+        return {"table": "SHOP.CUSTOMERS", "op_type": op, **at, "pos": f"{pos:020}", **images}
+
+    operations = [
+        sent("U", 9_999_999_999, before={}, after={"id": 1, "name": "newest"}),
+        sent("I", 999, after={"id": 1, "name": "first"}),
+        sent("I", 1_000, after={"id": 2, "name": "moves"}),
+        sent("U", 10_000, before={"id": 2, "name": "moves"}, after={"id": 3, "name": "moved"}),
+        sent("I", 10_001, after={"id": 4, "name": "gone"}),
+        sent("D", 10_002, before={"id": 4, "name": "gone"}),
+    ]
+    row = "struct<id: bigint, name: string>"
+    ddl = f"op_type string, pos string, before {row}, after {row}"
+    order = {"sequence_by": "CAST(pos AS DECIMAL(38, 0))"}
+    assert f"`sequence_by: {order['sequence_by']}`" in PAGE
+    arrived(lakeside, "bronze/customer_changes", ddl, *operations)
+    table = upserted("bronze/customer_changes", STATEMENTS[3], **order)
+
+    lakeside.refine(table)
+    lakeside.append([("T", f"{10_003:020}", None, None, (0, 6))], "bronze/customer_changes", f"{ddl}, {PLACE}")
+    with pytest.raises(NullKeys, match="truncation"):
+        lakeside.refine(table)
+
+    found = sorted((dict(row)["id"], dict(row)["name"]) for row in lakeside.rows(table.table))
+    assert found == [(1, "newest"), (3, "moved")]
+
+
 def test_columns_of_the_source_that_are_called_like_those_of_the_table_get_other_names(
     lakeside: Lakeside, tmp_path: Path
 ) -> None:
@@ -175,14 +292,8 @@ def test_columns_of_the_source_that_are_called_like_those_of_the_table_get_other
     text = text_of(proposed([json.dumps(content).encode() for content in contents], keys=keys))
     folder = read_back(tmp_path, text)
     (stream,), (table,) = folder.streams.values(), folder.refined.values()
-    kafka = "message_key string, kafka struct<partition: int, offset: bigint>"
-    rows = [
-        {**content, "message_key": "", "kafka": {"partition": 0, "offset": n}} for n, content in enumerate(contents)
-    ]
-    schema = f"{stream.record_ddl}, {kafka}"
-    lines = lakeside.spark.createDataFrame([(json.dumps(row),) for row in rows], "line string")
-    found = lakeside.spark.read.schema(schema).json(lines.rdd.map(lambda row: row["line"]))
-    found.write.format("delta").save(lakeside.uri(stream.table))
+    sent = [{**content, "message_key": ""} for content in contents]
+    arrived(lakeside, stream.table, f"{stream.record_ddl}, message_key string", *sent)
 
     lakeside.refine(table)
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
+from base64 import b64encode
 from collections import Counter
 from contextlib import suppress
+from hashlib import md5
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
-from kdi_assets.follow.refine.row_errors import NullKeys
+from kdi_assets.follow.refine.row_errors import NullKeys, QueryMistake
 from tests.refined import Lakeside, refined_table
 from tests.tables.cdc import COLUMNS, SCHEMA, WORD, Change, Database, Identity, Span, Topic, in_portions, spans
 
@@ -148,6 +152,23 @@ def test_a_value_that_was_never_seen_is_null_and_not_the_placeholder_until_it_ar
         lakeside.assert_as_computed_at_once(people)
 
 
+@pytest.mark.parametrize("columns", [["id", "name"], ["id", "name", "tags"]])
+def test_of_columns_that_the_table_does_not_keep_nothing_is_said(lakeside: Lakeside, columns: list[str]) -> None:
+    """Procedure: an update without a large value that the table has not; then, late, the change before it.
+    Pass: the table is as computed at once, also what `carried` says.
+    """
+    people = table(column_list=columns)
+    for change in (
+        Change("u", None, person(id=1, name="new", body=WORD), 20, 0, 0),
+        Change("c", None, person(id=1, name="old", body="text"), 10, 0, 1),
+    ):
+        lakeside.append([change.values], CHANGES, SCHEMA)
+        lakeside.refine(people)
+
+    assert [dict(row)["name"] for row in lakeside.rows(people.table)] == ["new"]
+    lakeside.assert_as_computed_at_once(people)
+
+
 @pytest.mark.parametrize("scd_type", [1, 2])
 def test_a_run_ends_of_which_the_changes_give_no_row(lakeside: Lakeside, scd_type: int) -> None:
     """Pass: what counts values does not wait for rows: deletes alone, and deletes of nobody."""
@@ -162,6 +183,49 @@ def test_a_run_ends_of_which_the_changes_give_no_row(lakeside: Lakeside, scd_typ
         assert (report.kind, report.unknown_values) == ("changes", 0)
 
     assert len(contents(lakeside, people)) == scd_type - 1
+
+
+@pytest.mark.parametrize("word", [WORD, 'it\'s "away" \\\\ – ü'], ids=["usual word", "any word"])
+def test_a_value_that_an_update_left_alone_is_kept_in_each_form_that_stands_for_it(
+    lakeside: Lakeside, word: str
+) -> None:
+    """Purpose: the connector says that it lacks a value by a word in the type of the column, and none may be stored.
+    Procedure: a row; an update of all its other columns; an update of the same columns to null.
+    Pass: the values of before, which may be anything but the word; then null.
+    """
+    signed = [int.from_bytes([byte], signed=True) for byte in word.encode()]
+    uuid = str(UUID(bytes=md5(word.encode(), usedforsecurity=False).digest(), version=3))
+    forms: dict[str, tuple[str, Any, Any]] = {
+        "texts": ("string", word, "large"),
+        "hstore": ("string", json.dumps({word: word}, ensure_ascii=False, separators=(",", ":")), '{"a":"b"}'),
+        "bytes": ("binary", bytearray(word.encode()), bytearray(b"large")),
+        "base64": ("string", b64encode(word.encode()).decode(), "bGFyZ2U="),
+        "lists": ("array<string>", [word], ["large", None]),
+        "uuids": ("array<string>", [uuid], ["0b5c6d80-4b5e-4c69-9bd2-6b2a34b1a2f4"] * 200),
+        "pairs": ("map<string, string>", {word: word}, {"a": "b"}),
+        **{f"{kind}s": (f"array<{kind}>", signed, [1, None, 3]) for kind in ("smallint", "int", "bigint")},
+        **{f"{kind}s": (f"array<{kind}>", [float(n) for n in signed], [0.5, None]) for kind in ("float", "double")},
+    }
+    columns = ", ".join(f"`{name}`: {kind}" for name, (kind, _, _) in forms.items())
+    schema = f"op string, after struct<id: bigint, {columns}>, kafka struct<partition: int, offset: bigint>"
+    stored = refined_table(
+        **{
+            "table": "silver/forms",
+            "from": CHANGES,
+            "partition_by": None,
+            "mode": {"upsert": {"keys": ["id"], "envelope": "debezium", "unavailable_value": word}},
+        }
+    )
+    portions: list[list[Any]] = [[form[n] for form in forms.values()] for n in (2, 1)]
+
+    found = []
+    for offset, values in enumerate([*portions, [None] * len(forms)]):
+        lakeside.append([("u", (1, *values), (0, offset))], CHANGES, schema)
+        lakeside.refine(stored)
+        (row,) = lakeside.spark.read.format("delta").load(lakeside.uri(stored.table)).select(*forms).collect()
+        found.append(row.asDict())
+
+    assert found == [dict(zip(forms, portions[0], strict=True))] * 2 + [dict.fromkeys(forms)]
 
 
 KEY, OTHER = "struct<id: bigint>", "struct<gone: string, id: bigint, name: string>"
@@ -207,6 +271,31 @@ def test_before_and_after_may_have_different_columns(
     lakeside.refine(people)
 
     assert [dict(row)["name"] for row in lakeside.rows("silver/people")] == ["name 2"]
+
+
+@pytest.mark.parametrize(("sent", "read"), [("string", "unbase64(after.id)"), ("bigint", "timestamp_micros(after.id)")])
+def test_a_key_that_sql_reads_in_after_alone_is_refused_because_no_delete_would_find_its_row(
+    lakeside: Lakeside, sent: str, read: str
+) -> None:
+    """Procedure: a key that Connect's JSON has in another form, such as MySQL's BINARY(16); its insert and its delete.
+    Pass: refused, and nothing is written; the way out of the refusal deletes the row.
+    """
+    values = "AP8=" if sent == "string" else 1_795_168_800_123_456
+    kafka = "kafka struct<partition: int, offset: bigint>"
+    changes = [("c", None, (values, "a"), (0, 0)), ("d", (values, "a"), None, (0, 1))]
+    row = f"struct<id: {sent}, name: string>"
+    lakeside.append(changes, CHANGES, f"op string, before {row}, after {row}, {kafka}")
+    after = f"named_struct('id', {read}, 'name', after.name) AS after"
+    before = f"named_struct('id', {read.replace('after', 'before')}) AS before"
+    mode = {"upsert": {"keys": ["id"], "envelope": "debezium"}}
+    fields: dict[str, Any] = {"table": "silver/read", "from": CHANGES, "partition_by": None, "mode": mode}
+
+    with pytest.raises(QueryMistake, match="Make `before` in sql of the same values"):
+        lakeside.refine(refined_table(**fields, sql=f"SELECT op, before, kafka, {after} FROM changes"))
+    table = refined_table(**fields, sql=f"SELECT op, {before}, kafka, {after} FROM changes")
+    lakeside.refine(table)
+
+    assert not lakeside.rows(table.table)
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])
