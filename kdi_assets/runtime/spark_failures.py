@@ -132,10 +132,13 @@ def translated(error_of: Callable[[SparkFailure], KdiError | None]) -> Iterator[
         raise error from (None if failure.shows_token else failed)
 
 
-def interrupt_before(failed: BaseException) -> KeyboardInterrupt | None:
-    """The Ctrl-C after which something failed: it ends the JVM as well, and what is undone after it fails."""
+def interrupt_before(failed: BaseException) -> BaseException | None:
+    """The Ctrl-C, or Dagster's error of a run that is terminated, after which something failed.
+
+    It may end the JVM as well, and what is undone after it fails.
+    """
     before: BaseException | None = failed
-    while before is not None and not isinstance(before, KeyboardInterrupt):
+    while isinstance(before, Exception | GeneratorExit):
         before = before.__context__
     return before
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
@@ -165,7 +165,7 @@ def _read_once(
     with ExitStack() as until_done:
         read = None
         if len(plans) > 1 and not any(member.holds_messages for member in planned):
-            with suppress(Exception):  # each stream fails in the same way on its own, and reports it
+            with Drained().keeping_failure():  # each stream fails in the same way on its own, and reports it
                 read = until_done.enter_context(cached_messages(session(), source_of(planned[0].stream), plans))
         yield read
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
+from dagster import DagsterExecutionInterruptedError
 from py4j.protocol import Py4JNetworkError
 
 from kdi_assets.runtime.root_cause import root_cause
-from kdi_assets.streams.drain.shared_read import Drained
+from kdi_assets.streams.drain.shared_read import Drained, _read_once
 from kdi_assets.streams.spark_errors import ReadOrWriteFailed, WorkerPythonUnfit, spark_failures
 from tests.judged import stream_of
 
@@ -118,17 +120,32 @@ class Thrown:
         return SimpleNamespace(getSimpleName=lambda: "IOException")
 
 
-@pytest.mark.parametrize(
-    "body", [spark_failures(stream_of("id bigint"), "reading messages"), Drained().keeping_failure()]
-)
-def test_ctrl_c_stays_ctrl_c_if_what_is_undone_after_it_meets_a_jvm_that_it_ended(
-    body: AbstractContextManager[None],
-) -> None:
-    def undo() -> NoReturn:
-        raise Py4JNetworkError("Answer from Java side is empty")
+def read_once(fails: Callable[[], NoReturn]) -> AbstractContextManager[object]:
+    """The read of a pass of two streams, in which the session fails."""
+    member: Any = SimpleNamespace(holds_messages=False)
+    return _read_once(fails, [member, member], [member, member])
 
-    with pytest.raises(KeyboardInterrupt), body:
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, DagsterExecutionInterruptedError])
+@pytest.mark.parametrize("body", ["a step", "a stream of a pass", "the read of a pass"])
+def test_an_interrupt_stays_one_if_what_is_undone_after_it_meets_a_jvm_that_it_ended(
+    body: str, interrupt: type[BaseException]
+) -> None:
+    """Purpose: a drain that Ctrl-C breaks off, or a run that is terminated, has not failed, and other streams of the
+    pass are not drained after it.
+    """
+
+    def interrupted() -> NoReturn:
         try:
-            raise KeyboardInterrupt
+            raise interrupt
         finally:
-            undo()
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+    bodies: dict[str, AbstractContextManager[object]] = {
+        "a step": spark_failures(stream_of("id bigint"), "reading messages"),
+        "a stream of a pass": Drained().keeping_failure(),
+        "the read of a pass": read_once(interrupted),
+    }
+    with pytest.raises(interrupt), bodies[body]:
+        if body != "the read of a pass":
+            interrupted()
