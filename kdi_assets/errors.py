@@ -26,6 +26,8 @@ class KdiError(Exception):
     what_happened: ClassVar[str]
     what_is_safe: ClassVar[str]
     what_to_run: ClassVar[str]
+    is_repeatable: ClassVar[bool] = True
+    """Whether the same command again goes on; if not, no error that advises it may take the place of this one."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -51,6 +51,7 @@ class StatementFailed(Terminal):
 class StatementInterrupted(Transient):
     """A statement ended for a reason that may pass, and may have been committed before."""
 
+    is_repeatable = False
     detail: str
 
     what_happened = "Spark failed while the statement ran: {detail}"

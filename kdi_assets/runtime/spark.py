@@ -10,6 +10,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
+from kdi_assets.errors import KdiError
 from kdi_assets.runtime.driver.drivers import uses_warm_driver
 from kdi_assets.runtime.errors import ApplicationEnded, DriverGone, OtherDriverOpen
 from kdi_assets.runtime.gateway import activate, cache_jvm_names, first_session, gateway_of, has_ended, is_stopped
@@ -47,12 +48,13 @@ def open_session(
 
     Raises:
         DriverGone: Driver ``shared``, and the warm driver does not run.
-        DriverDiffers: Driver ``shared``, and the warm driver runs another Spark.
+        DriverDiffers: Driver ``shared``, and the warm driver has another Spark or another release's kernels.
         DriverOfOtherS3: Driver ``shared``, and the warm driver's endpoint or region of S3 is another one.
         OtherDriverOpen: The process has a JVM of the other kind.
         JavaMissing, JarMissing, SparkDidNotStart, ContextDidNotStart: Driver ``own``, and Spark cannot start.
         KubernetesRefused, YarnRefused, YarnNeedsOtherSettings, YarnDidNotStart: The same, and its cluster forbids it.
-        LakeNotShared: Driver ``own``, and the executors of a cluster do not see the lake, a folder.
+        FolderNotWritable, LakeNotShared: Driver ``own`` of a cluster, and the lake is a folder: the driver cannot write
+            it, or executors do not see it.
         NoExecutors: The same, and the cluster gives no executor.
     """
     _stub_test_helpers()
@@ -122,12 +124,13 @@ def changed_settings(session: SparkSession, settings: Mapping[str, str]) -> Iter
 
 @contextmanager
 def driver_loss_named(session: SparkSession) -> Iterator[None]:
-    """Raise ``DriverGone`` if the body fails because the warm driver of ``session`` has ended."""
+    """Raise ``DriverGone`` if the body fails because the warm driver of ``session`` has ended, and can be repeated."""
     try:
         yield
     except Exception as failure:
         connection = getattr(session.sparkContext, "connection", None)
-        if connection is not None and connection.driver_ended():
+        is_repeatable = not isinstance(failure, KdiError) or failure.is_repeatable
+        if is_repeatable and connection is not None and connection.driver_ended():
             reason = "it ended while this process was attached"
             if isinstance(failure, ApplicationEnded) and failure.said:  # the driver has ended because of it
                 reason += f": {failure.message_parts()[0].rstrip('.')}"

@@ -173,6 +173,7 @@ class ErasedRowsFrozen(Terminal):
 class EraseUnfinished(Transient):
     """The rows left the table, and a copy of erased messages beside it is still there."""
 
+    is_repeatable = False  # the condition finds nothing any more
     stream: str
     table: str
     detail: str

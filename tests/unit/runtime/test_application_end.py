@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.cli.errors import StatementInterrupted
+from kdi_assets.errors import KdiError
+from kdi_assets.operate.upkeep.errors import EraseUnfinished
 from kdi_assets.runtime import application_end
 from kdi_assets.runtime.application_end import ended_application
 from kdi_assets.runtime.errors import ApplicationEnded, DriverGone
@@ -60,10 +63,26 @@ def test_a_process_without_spark_has_no_application_that_could_have_ended() -> N
 @pytest.mark.parametrize(("said", "reason"), [(KILLED, f": Spark's application a ended on yarn: {KILLED}"), ("", "")])
 def test_the_loss_of_a_warm_driver_has_yarns_reason_and_no_other(said: str, reason: str) -> None:
     """Purpose: a driver that is stopped ends its application too, and then nobody has to be told of the application."""
-    connection = SimpleNamespace(folder=Path("/home"), driver_ended=lambda: True)
-    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(connection=connection))
-
-    with pytest.raises(DriverGone) as gone, driver_loss_named(session):
+    with pytest.raises(DriverGone) as gone, driver_loss_named(session_of_ended_driver()):
         raise ApplicationEnded(master="yarn", application="a", said=said)
 
     assert gone.value.reason == f"it ended while this process was attached{reason}"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [EraseUnfinished(stream="web", table="/web_dead_letters", detail="lost"), StatementInterrupted(detail="lost")],
+    ids=lambda failure: type(failure).__name__,
+)
+def test_an_error_by_which_the_same_command_must_not_follow_stays_when_the_driver_has_ended(failure: KdiError) -> None:
+    """Purpose: the rows have left the table: the same erasure would find nothing, and leave their dead letters."""
+    with pytest.raises(type(failure)) as raised, driver_loss_named(session_of_ended_driver()):
+        raise failure
+
+    assert raised.value is failure
+
+
+def session_of_ended_driver() -> Any:
+    """The session of a process whose warm driver has ended."""
+    connection = SimpleNamespace(folder=Path("/home"), driver_ended=lambda: True)
+    return SimpleNamespace(sparkContext=SimpleNamespace(connection=connection))

@@ -3,34 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kdi_assets.runtime import application_end
+from kdi_assets.runtime.errors import DriverGone
+from kdi_assets.runtime.spark import driver_loss_named
 from tests.typed import Kdi, typed
 
 
-@pytest.fixture
-def kdi_sql(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kdi:
-    """`kdi sql --json`, whose session loses its connection."""
+class Session:
+    """Loses its connection; with ``gone``, because the warm driver has ended, before or after it is opened."""
 
-    def lost(statement: str) -> None:
+    def __init__(self, *, gone: str = "") -> None:
+        self._gone = gone
+
+    def __call__(self) -> SimpleNamespace:
+        if self._gone == "before":
+            raise DriverGone(home=Path("/home"), reason="none has been started there")
+        return SimpleNamespace(sql=self._lost)
+
+    def watched(self) -> AbstractContextManager[None]:
+        connection = SimpleNamespace(folder=Path("/home"), driver_ended=lambda: self._gone == "after")
+        session: Any = SimpleNamespace(sparkContext=SimpleNamespace(connection=connection))
+        return driver_loss_named(session)
+
+    def _lost(self, statement: str) -> None:
         raise OSError("connection reset by peer")
 
-    class Session:
-        def __call__(self) -> SimpleNamespace:
-            return SimpleNamespace(sql=lost)
 
-        def watched(self) -> nullcontext[None]:
-            return nullcontext()
+@pytest.fixture
+def sessions(monkeypatch: pytest.MonkeyPatch) -> list[Session]:
+    """The last one is the next command's."""
+    sessions = [Session()]
 
     @contextmanager
-    def session(of: str, *, as_json: bool) -> Iterator[Session]:
-        yield Session()
+    def lazy_session(of: str, *, as_json: bool) -> Iterator[Session]:
+        yield sessions[-1]
 
-    monkeypatch.setattr("kdi_assets.cli.operate.sql.lazy_session", session)
+    monkeypatch.setattr("kdi_assets.cli.operate.sql.lazy_session", lazy_session)
+    return sessions
+
+
+@pytest.fixture
+def kdi_sql(sessions: list[Session], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Kdi:
+    """`kdi sql --json`, whose session loses its connection."""
     return typed(monkeypatch, capsys, "sql", "--json")
 
 
@@ -65,3 +86,23 @@ def test_a_statement_that_may_be_committed_is_not_repeated_when_the_cluster_ends
 
     assert (reading["type"], writing["type"]) == ("ApplicationEnded", "StatementInterrupted")
     assert "app-7 ended on spark://host:7077" in writing["detail"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "gone", "error"),
+    [
+        ("INSERT INTO t SELECT 1", "after", "StatementInterrupted"),
+        ("INSERT INTO t SELECT 1", "before", "DriverGone"),
+        ("SELECT 1", "after", "DriverGone"),
+    ],
+)
+def test_only_a_statement_that_had_begun_may_be_committed_by_a_warm_driver_that_ends(
+    kdi_sql: Kdi, sessions: list[Session], statement: str, gone: str, error: str
+) -> None:
+    """Purpose: an INSERT that is repeated after a commit whose answer was lost adds its rows once more."""
+    sessions.append(Session(gone=gone))
+
+    (refused,) = kdi_sql(statement).objects
+
+    assert refused["error"]["type"] == error
+    assert refused["error"]["run"].startswith("the same command again") is (error == "DriverGone")
