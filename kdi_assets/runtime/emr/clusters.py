@@ -19,6 +19,8 @@ LIVE = ("STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING")
 ENDED = ("TERMINATED", "TERMINATED_WITH_ERRORS")
 DONE = ("TERMINATING", "TERMINATED")
 """States in which a cluster may have done all steps."""
+END_SECONDS = 1800.0
+"""How long a cluster may take to end after all steps; EMR needs minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,8 @@ def _watch(
         if seen and seen.state in ENDED:
             return seen
         is_done = seen is not None and seen.has_done_all  # and ends by itself
-        if not is_done and (time.monotonic() > until or (seen and seen.minutes > batch.most_minutes)):
+        is_old = seen is not None and not is_done and seen.minutes > batch.most_minutes
+        if is_old or time.monotonic() > until + (END_SECONDS if is_done else 0.0):
             raise BatchTooLong(batch=batch.name, cluster=cluster, most_minutes=batch.most_minutes)
         time.sleep(poll_seconds)
 

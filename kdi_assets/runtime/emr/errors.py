@@ -49,7 +49,7 @@ class BatchTooLong(Terminal):
     cluster: str
     most_minutes: int
 
-    what_happened = "{batch}: cluster {cluster} works for more than {most_minutes} minutes."
+    what_happened = "{batch}: cluster {cluster} works for more than {most_minutes} minutes, or does not end."
     what_is_safe = f"the sensor that ends clusters ends it within minutes; {SAFE}"
     what_to_run = "aws emr terminate-clusters --cluster-ids {cluster}   (if the sensor is off)"
 

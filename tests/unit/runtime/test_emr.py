@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from kdi_assets.runtime.emr import clusters
 from kdi_assets.runtime.emr.batch import EmrBatch
 from kdi_assets.runtime.emr.clusters import SeenCluster, end_cluster, live_clusters, run_to_its_end
 from kdi_assets.runtime.emr.errors import BatchFailed, BatchTooLong, EmrRefused, EmrUnanswered, LakeOnThisMachine
@@ -206,6 +209,26 @@ def test_a_cluster_that_has_done_all_steps_may_take_longer_to_end(plane: Control
     ended = run()
 
     assert (ended.state, ended.minutes > BATCH.most_minutes) == ("TERMINATED", True)
+
+
+def test_a_cluster_that_does_not_end_after_its_steps_is_not_watched_for_ever(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: the run would hold its pool, and no batch would begin any more."""
+    minutes, advance = count(step=10), plane._advance
+    clock = SimpleNamespace(monotonic=lambda: 60.0 * next(minutes), sleep=lambda seconds: None)
+    monkeypatch.setattr(clusters, "time", clock)
+
+    def until_it_ends(cluster: dict[str, Any]) -> None:
+        if cluster["Status"]["State"] != "TERMINATING":
+            advance(cluster)
+
+    monkeypatch.setattr(plane, "_advance", until_it_ends)
+
+    with pytest.raises(BatchTooLong, match="or does not end"):
+        run()
+
+    assert 90 + 30 < next(minutes) < 90 + 60
 
 
 @pytest.mark.parametrize("lake", ["/var/lake", "file:///var/lake", "file:/var/lake"])
