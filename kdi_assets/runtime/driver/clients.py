@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -95,9 +96,9 @@ class Clients:
             client = self._attached.get(hello.get("group", ""))
             if client is None or self._closed:
                 return
-            self._cancel(client)
             del self._attached[client.group]
             self._served += 1
+            self._cancel(client)
             if self._attached:
                 if self._recycle_after and self._served % self._recycle_after == 0:
                     self._refuse_until = time.monotonic() + REFUSE_SECONDS
@@ -120,7 +121,8 @@ class Clients:
     def _cancel(self, client: Client) -> None:
         # The tags are for jobs in threads without the job group.
         reason = f"its client, process {client.pid}, has gone"
-        cancel_jobs(self._context, client.group, client.session_tags, reason=reason)
+        with suppress(Exception):  # a context that has ended takes no call, and its jobs have ended with it
+            cancel_jobs(self._context, client.group, client.session_tags, reason=reason)
 
     def _status(self) -> dict[str, Any]:
         idle = self.idle_seconds()

@@ -92,13 +92,35 @@ def test_a_driver_that_cannot_ask_why_ends_with_an_error_too(
 def test_a_client_is_refused_as_soon_as_the_application_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Purpose: the driver looks only now and then; the client takes another driver, or waits for the next one."""
     found: list[object] = [None, "the ended context"]
-    monkeypatch.setattr(clients, "ended_context", lambda: found.pop(0))
-    monkeypatch.setattr(clients, "jvm_context", lambda session: None)
-    monkeypatch.setattr(clients, "gateway_of", lambda session: None)
-    monkeypatch.setattr(clients, "ClientObjects", lambda gateway: None)
-    session: Any = None
-    of_driver = Clients(session, stop=lambda: None, left=lambda served: None)
+    of_driver = clients_of(monkeypatch, ended=lambda: found.pop(0))
 
     before, after = (of_driver.on_connect({"ask": "attach", "pid": 7, "group": group}) for group in ("a", "b"))
 
     assert (before, after) == ({"turn": 0}, None)
+
+
+def test_a_client_of_a_context_that_takes_no_calls_has_left_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Purpose: Spark refuses to cancel jobs in a context that has ended; the driver would wait for its client."""
+    hello, served = {"ask": "attach", "pid": 7, "group": "a"}, list[int]()
+    of_driver = clients_of(monkeypatch, left=served.append)
+    of_driver.on_connect(hello)
+
+    of_driver.on_disconnect(hello)
+
+    assert served == [1]
+    assert of_driver.idle_seconds() is not None
+
+
+def clients_of(
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    ended: Callable[[], object] = lambda: None,
+    left: Callable[[int], None] = lambda served: None,
+) -> Clients:
+    """The clients of a driver whose context takes no calls."""
+    monkeypatch.setattr(clients, "ended_context", ended)
+    monkeypatch.setattr(clients, "jvm_context", lambda session: None)
+    monkeypatch.setattr(clients, "gateway_of", lambda session: None)
+    monkeypatch.setattr(clients, "ClientObjects", lambda gateway: SimpleNamespace(release=lambda: None))
+    session: Any = None
+    return Clients(session, stop=lambda: None, left=left)
