@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kdi_assets.errors import AGAIN, Terminal, Transient
+from kdi_assets.runtime.environment import whoami
 from kdi_assets.settings import DriverMode
 
 
@@ -188,6 +189,23 @@ class LakeNotShared(Terminal):
     )
 
 
+class FolderNotWritable(Terminal):
+    """A driver cannot write in a folder that it needs: its home, or the lake."""
+
+    folder: Path
+    detail: str
+    user: str
+
+    @classmethod
+    def of(cls, folder: Path, refused: OSError) -> FolderNotWritable:
+        """The error of a folder, or of a file in it."""
+        return cls(folder=folder, detail=str(refused), user=whoami())
+
+    what_happened = "a driver cannot write in {folder}: {detail}"
+    what_is_safe = "no table was read or written."
+    what_to_run = f"{AGAIN}   (once user {{user}} may write in the folder, and owns what drivers left in it)"
+
+
 class LakeOfOtherFileSystem(Terminal):
     """The lake is a path without a scheme, and Hadoop's configuration says that such paths are of another storage."""
 
@@ -314,12 +332,12 @@ class NoExecutors(Transient):
 
 
 class DriverDiffers(Terminal):
-    """The warm driver and this process have different versions of Spark."""
+    """The warm driver and this process have different versions of Spark, or kernels of different releases."""
 
     theirs: str
     ours: str
 
-    what_happened = "the warm driver runs Spark {theirs}, this process has PySpark {ours}."
+    what_happened = "the warm driver has {theirs}, and this process has {ours}."
     what_is_safe = "nothing was read or written."
     what_to_run = (
         "kdi driver stop; then the same command again   (kdi driver run, in another terminal, starts a new one)"

@@ -35,10 +35,15 @@ def kernel_path(directory: Path, *hashes: str, group: KernelGroup = "spark") -> 
         directory: The folder of jars.
         hashes: Of the compiler, and of the jars that the kernel is compiled with.
     """
+    return directory / group / f"kdi-kernel-{sources_digest(*hashes, group=group)}.jar"
+
+
+def sources_digest(*hashes: str, group: KernelGroup | None = None) -> str:
+    """A digest of hashes, and of the sources of one kernel, or of all."""
     digest = hashlib.sha256("".join(hashes).encode())
     for source in _sources(group):
         digest.update(source.read_bytes())
-    return directory / group / f"kdi-kernel-{digest.hexdigest()[:16]}.jar"
+    return digest.hexdigest()[:16]
 
 
 def compile_kernel(
@@ -66,9 +71,9 @@ def compile_kernel(
         replace_file(kernel, _packed(Path(classes)))
 
 
-def _sources(group: KernelGroup) -> list[Path]:
+def _sources(group: KernelGroup | None) -> list[Path]:
     found = sorted(SOURCES.rglob("*.java"))
-    return [source for source in found if source.is_relative_to(OF_KINESIS) == (group == "kinesis")]
+    return [s for s in found if group is None or s.is_relative_to(OF_KINESIS) == (group == "kinesis")]
 
 
 def pyspark_jars() -> Path:

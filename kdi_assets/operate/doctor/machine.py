@@ -136,21 +136,11 @@ def driver(settings: Settings, number: int = 1) -> Iterator[Finding]:
 
     Raises:
         DriverGone, DriverHangs: It does not answer.
-        DriverOfOtherS3: Its lake is on another S3.
+        DriverDiffers, DriverOfOtherS3: As ``DriverAddress.refuse_other``.
     """
     folder, of = driver_folder(settings.home, number), driver_name(number)
     status, address = driver_status(folder, within_seconds=DRIVER_SECONDS), DriverAddress.read(folder)
-    ours = _installed("pyspark") or "none"
-    if (theirs := address.spark_version) != ours:
-        outdated = Trouble(
-            kind="driver outdated",
-            happened=f"the warm driver of {settings.home} runs Spark {theirs}, this installation has PySpark {ours}.",
-            safe="nothing was read or written; runs that attach are refused.",
-            run="kdi driver stop && kdi driver run",
-        )
-        yield wrong("driver", of, outdated)
-        return
-    address.refuse_other_s3(settings)
+    address.refuse_other(settings)
     attached, jobs = len(status["clients"]), status["jobs"]
     found = f"process {status['pid']}, {attached} attached, {counted(jobs, 'job')} running"
     yield fine("driver", of, found, pid=status["pid"], attached=attached, jobs=jobs)

@@ -13,7 +13,7 @@ from functools import partial
 
 from py4j.java_gateway import JavaGateway
 from py4j.protocol import Py4JNetworkError
-from pyspark import SparkContext, __version__  # noqa: TID253
+from pyspark import SparkContext  # noqa: TID253
 from pyspark.java_gateway import launch_gateway  # noqa: TID253
 from pyspark.sql import SparkSession  # noqa: TID253
 
@@ -21,7 +21,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.runtime.driver.control import ControlConnection, DriverAddress
 from kdi_assets.runtime.driver.drivers import connect_to_driver
 from kdi_assets.runtime.environment import environment_set, interrupts_kept
-from kdi_assets.runtime.errors import DriverDiffers, DriverGone
+from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.gateway import job_tag, leave_context, shared_context, undone_on_failure
 from kdi_assets.settings import Settings
 
@@ -76,12 +76,12 @@ def attach(settings: Settings) -> AttachedSession:
 
     Raises:
         DriverGone: It does not run, and does not start.
-        DriverDiffers: It runs another version of Spark.
+        DriverDiffers: It has another Spark, or kernels of another release.
         DriverOfOtherS3: Its lake and this process's are on S3, with another endpoint or region.
         CredentialsMissing, CredentialsRefused: The profile of AWS cannot be read.
     """
     group = f"kdi-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    refuse = partial(_refuse_other, settings)
+    refuse = partial(DriverAddress.refuse_other, settings=settings)
     connection = connect_to_driver(settings.home, refuse=refuse, ask="attach", pid=os.getpid(), group=group)
     try:
         refuse(connection.address)
@@ -103,12 +103,6 @@ def _session(connection: ControlConnection, group: str) -> AttachedSession:
         if isinstance(failure, OSError | Py4JNetworkError) or connection.driver_ended():
             raise DriverGone(home=connection.folder, reason="its JVM does not answer") from failure
         raise
-
-
-def _refuse_other(settings: Settings, driver: DriverAddress) -> None:
-    if driver.spark_version != __version__:
-        raise DriverDiffers(theirs=driver.spark_version, ours=__version__)
-    driver.refuse_other_s3(settings)
 
 
 def _environment(connection: ControlConnection) -> dict[str, str]:

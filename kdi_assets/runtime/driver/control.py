@@ -14,13 +14,22 @@ import socket
 import socketserver
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from kdi_assets.runtime.errors import DriverGone, DriverHangs, DriverOfOtherS3, DriverRuns
+from kdi_assets.runtime.errors import (
+    DriverDiffers,
+    DriverGone,
+    DriverHangs,
+    DriverOfOtherS3,
+    DriverRuns,
+    FolderNotWritable,
+)
+from kdi_assets.runtime.kernel import sources_digest
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.runtime.whole_files import replace_file
 from kdi_assets.settings import Settings
@@ -35,6 +44,7 @@ class DriverAddress:
     Attributes:
         s3: ``s3_location`` of the driver.
         lake: The driver's lake; empty of drivers of before.
+        kernel: The digest of the sources of its kernels; the same.
     """
 
     pid: int
@@ -44,6 +54,7 @@ class DriverAddress:
     spark_version: str
     s3: Mapping[str, str | None] = field(default_factory=dict)
     lake: str = ""
+    kernel: str = ""
 
     @classmethod
     def read(cls, folder: Path) -> DriverAddress:
@@ -56,12 +67,31 @@ class DriverAddress:
             return cls(**json.loads(address_file(folder).read_text()))
         except FileNotFoundError as missing:
             raise DriverGone(home=folder, reason="none has been started there, or it has ended") from missing
+        except OSError as refused:
+            reason = f"{address_file(folder)} cannot be read: {refused.strerror} (is it another user's?)"
+            raise DriverGone(home=folder, reason=reason) from refused
         except (ValueError, TypeError) as broken:
             raise DriverGone(home=folder, reason=f"{address_file(folder)} is not a driver's file") from broken
 
     def publish(self, folder: Path) -> None:
         """Let processes of the same user attach."""
         replace_file(address_file(folder), json.dumps(asdict(self)).encode(), mode=0o600)
+
+    def refuse_other(self, settings: Settings) -> None:
+        """Refuse a driver that is not for this process.
+
+        Raises:
+            DriverDiffers: It has another Spark, or kernels of another release: what this process calls may be missing
+                there, or count and commit otherwise.
+            DriverOfOtherS3, CredentialsMissing, CredentialsRefused: As ``refuse_other_s3``.
+        """
+        for part, theirs, ours in (
+            ("Spark", self.spark_version, version("pyspark")),
+            ("the kernel", self.kernel or "of an earlier release", sources_digest()),
+        ):
+            if theirs != ours:
+                raise DriverDiffers(theirs=f"{part} {theirs}", ours=f"{part} {ours}")
+        self.refuse_other_s3(settings)
 
     def refuse_other_s3(self, settings: Settings) -> None:
         """Refuse a driver that writes to another S3 than the one from which this process reads its lake.
@@ -260,9 +290,14 @@ def only_driver(folder: Path) -> Iterator[None]:
 
     Raises:
         DriverRuns: Another process holds it.
+        FolderNotWritable: The folder, or the lock, is another user's.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with _lock_file(folder) as lock:
+    with ExitStack() as held:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = held.enter_context(_lock_file(folder))
+        except OSError as refused:
+            raise FolderNotWritable.of(folder, refused) from refused
         if not lock_within(lock, CHECK_SECONDS):
             raise DriverRuns(home=folder)
         yield

@@ -13,7 +13,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from shutil import rmtree
 from subprocess import Popen
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from kdi_assets.runtime.application_end import ended_application
 from kdi_assets.runtime.driver.clients import Clients
@@ -26,8 +26,9 @@ from kdi_assets.runtime.driver.control import (
     until_driver_ended,
 )
 from kdi_assets.runtime.driver.drivers import driver_folder
-from kdi_assets.runtime.errors import DriverJvmEnded
+from kdi_assets.runtime.errors import DriverJvmEnded, FolderNotWritable
 from kdi_assets.runtime.gateway import gateway_of, has_ended, is_stopped
+from kdi_assets.runtime.kernel import sources_digest
 from kdi_assets.runtime.processes import stop_signals
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.runtime.spark_config import SESSION_CONFIG
@@ -75,6 +76,7 @@ def run_driver(
 
     Raises:
         DriverRuns: The home has a driver of this number.
+        FolderNotWritable: The home is another user's.
         DriverJvmEnded: The JVM ended by itself.
         ApplicationEnded: The cluster ended Spark's application.
         KdiError: As ``start_spark``.
@@ -87,9 +89,7 @@ def run_driver(
 
     folder = driver_folder(settings.home, number)
     log, scratch = folder / "driver.log", driver_scratch(folder)
-    with only_driver(folder), stop_signals(stop), open(log, "wb", opener=_private) as output:
-        rmtree(scratch, ignore_errors=True)  # a JVM that was killed leaves its files there
-        scratch.mkdir(mode=0o700)  # Spark's files in it hold messages, and other users may read the files themselves
+    with only_driver(folder), stop_signals(stop), _own_files(folder, log, scratch) as output:
         session = start_spark(settings, config=DRIVER_CONFIG, app_name="kdi driver", output=output, scratch=scratch)
         jvm = _watched_jvm(session, wakes)
         try:
@@ -127,6 +127,20 @@ def _reported(ending: Ending, exit_code: int, log: Path, report: Callable[[str],
         raise DriverJvmEnded(exit_code=exit_code, log=log)
     report(f"driver ended: {ending.value}")
     return ending
+
+
+def _own_files(folder: Path, log: Path, scratch: Path) -> IO[bytes]:
+    """The open log, and an empty folder for temporary files.
+
+    Raises:
+        FolderNotWritable: What is there is another user's.
+    """
+    try:
+        rmtree(scratch, ignore_errors=True)  # a JVM that was killed leaves its files there
+        scratch.mkdir(mode=0o700)  # Spark's files in it hold messages, and other users may read the files themselves
+        return open(log, "wb", opener=_private)
+    except OSError as refused:
+        raise FolderNotWritable.of(folder, refused) from refused
 
 
 def _private(path: str, flags: int) -> int:
@@ -180,6 +194,7 @@ def _accept_clients(folder: Path, settings: Settings, session: SparkSession, cli
             spark_version=session.version,
             s3=s3_location(settings),
             lake=settings.lake,
+            kernel=sources_digest(),
         ).publish(folder)
         try:
             yield

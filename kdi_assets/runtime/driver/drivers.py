@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed, wait
 from contextlib import closing, contextmanager, suppress
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -127,10 +126,10 @@ def uses_warm_driver(settings: Settings) -> bool:
     try:
         addresses = _answering(settings.home)
         for address in addresses:
-            address.refuse_other_s3(settings)
+            address.refuse_other(settings)
     except KdiError:
         return False
-    return bool(addresses) and all(a.lake == settings.lake and a.spark_version == version("pyspark") for a in addresses)
+    return bool(addresses) and all(address.lake == settings.lake for address in addresses)
 
 
 def _answering(home: Path) -> list[DriverAddress]:

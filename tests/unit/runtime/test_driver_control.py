@@ -28,10 +28,13 @@ from kdi_assets.runtime.driver.control import (
     driver_is_there,
     only_driver,
 )
+from kdi_assets.runtime.driver.driver import run_driver
 from kdi_assets.runtime.driver.drivers import connect_to_driver, uses_warm_driver
-from kdi_assets.runtime.errors import DriverGone, DriverHangs, DriverOfOtherS3
+from kdi_assets.runtime.environment import whoami
+from kdi_assets.runtime.errors import DriverDiffers, DriverGone, DriverHangs, DriverOfOtherS3, FolderNotWritable
+from kdi_assets.runtime.kernel import sources_digest
 from kdi_assets.runtime.s3_access import s3_location
-from kdi_assets.settings import Settings
+from kdi_assets.settings import DriverMode, Settings
 
 SECRET = "only those who may read the file know"
 
@@ -75,6 +78,7 @@ def address_of(server: ControlServer, *, secret: str = SECRET) -> DriverAddress:
         control_port=server.port,
         secret=secret,
         spark_version="4.2.0",
+        kernel=sources_digest(),
     )
 
 
@@ -257,6 +261,19 @@ def test_a_driver_with_another_region_of_s3_is_refused_before_anything_is_writte
     assert [owner.told.get(timeout=5)[0] for _ in range(2)] == ["on_connect", "on_disconnect"]
 
 
+@pytest.mark.parametrize(("kernel", "said"), [("", "the kernel of an earlier release"), ("ab12", "the kernel ab12")])
+def test_a_driver_with_the_kernel_of_another_release_is_refused(
+    server: ControlServer, tmp_path: Path, kernel: str, said: str
+) -> None:
+    """Purpose: a driver that outlives an upgrade lacks methods, or commits as the release of before did."""
+    from kdi_assets.runtime.driver.attach import attach
+
+    replace(address_of(server), spark_version=pyspark.__version__, kernel=kernel).publish(tmp_path)
+
+    with pytest.raises(DriverDiffers, match=f"the warm driver has {said}, and .*\n.*\n.*kdi driver stop"):
+        attach(Settings(tmp_path, "/lake", driver="shared"))
+
+
 @pytest.mark.parametrize("of_before", [{}, {"endpoint": "http://s3", "region": "eu-west-1"}], ids=["no S3", "S3"])
 def test_a_driver_that_does_not_know_the_buckets_of_this_process_is_refused(
     tmp_path: Path, of_before: dict[str, str | None], monkeypatch: pytest.MonkeyPatch
@@ -280,7 +297,8 @@ def test_without_a_choice_the_warm_driver_of_the_lake_is_used(server: ControlSer
 
     ours.publish(tmp_path)
     assert uses_warm_driver(here) and not uses_warm_driver(replace(here, driver="own"))
-    for other in (replace(ours, lake="/other"), replace(ours, spark_version="3.5.0"), replace(ours, secret="another")):
+    others = (replace(ours, lake="/other"), replace(ours, spark_version="3.5.0"), replace(ours, kernel=""))
+    for other in (*others, replace(ours, secret="another")):
         other.publish(tmp_path)
         assert not uses_warm_driver(here) and uses_warm_driver(replace(here, driver="shared"))
     assert not uses_warm_driver(replace(here, home=tmp_path / "no such home"))
@@ -298,3 +316,27 @@ def test_to_look_for_a_driver_does_not_keep_one_from_starting(tmp_path: Path) ->
     threading.Timer(0.1, os.close, [looking]).start()
     with only_driver(tmp_path):
         assert driver_is_there(tmp_path)
+
+
+@pytest.mark.parametrize("driver", ["auto", "shared"])
+def test_a_driver_whose_file_belongs_to_another_user_is_none_of_ours(tmp_path: Path, driver: DriverMode) -> None:
+    """Purpose: a driver that root ran in this home leaves files that no other user may read."""
+    address_file(tmp_path).mkdir()  # cannot be read either, not even by root
+
+    with pytest.raises(DriverGone, match=r"driver.json cannot be read: .* \(is it another user's\?\)"):
+        ControlConnection(tmp_path, ask="attach")
+
+    assert uses_warm_driver(Settings(tmp_path, "/lake", driver=driver)) is (driver == "shared")
+
+
+@pytest.mark.parametrize("left", [".", "driver.lock", "driver.log"])
+def test_a_driver_does_not_start_on_what_another_user_left(tmp_path: Path, left: str) -> None:
+    """Purpose: root ran a driver here once; each file of it is an error that names folder and user."""
+    home = tmp_path / "home"
+    if left == ".":
+        home.write_text("no folder")
+    else:
+        (home / left).mkdir(parents=True)  # cannot be opened, not even by root
+
+    with pytest.raises(FolderNotWritable, match=f"write in {home}: .*\\n.*\\n.*user {whoami()} may write"):
+        run_driver(Settings(home, "/lake"), report=print)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import Any
@@ -38,6 +39,7 @@ from kdi_assets.runtime.driver.drivers import (
     uses_warm_driver,
 )
 from kdi_assets.runtime.errors import DriverDiffers, DriverGone, DriverRuns
+from kdi_assets.runtime.kernel import sources_digest
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 from tests.waiting import wait_until
@@ -88,7 +90,8 @@ def running(
     folder, owner = driver_folder(home, number), Owner(number)
     with only_driver(folder), ControlServer(owner, secret=SECRET) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        DriverAddress(os.getpid(), jvm_port, server.port, SECRET, spark_version, lake=lake).publish(folder)
+        there = DriverAddress(os.getpid(), jvm_port, server.port, SECRET, spark_version, lake=lake)
+        replace(there, kernel=sources_digest()).publish(folder)
         yield owner
         server.close_all()
 
