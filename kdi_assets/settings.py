@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 from socket import gethostname
 from typing import Literal, cast, get_args
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from kdi_assets.wording import BROKER
 
@@ -134,7 +134,7 @@ class Settings:
             raise ValueError(f"KDI_KAFKA is {kafka!r}; it takes host:port, or several with commas between them")
         return cls(
             home=home,
-            lake=environment.get("KDI_LAKE") or str(home / "lake"),
+            lake=lake_root(environment.get("KDI_LAKE") or str(home / "lake")),
             kafka=kafka,
             spark_master=environment.get("KDI_SPARK_MASTER", ""),
             driver=cast(DriverMode, driver),
@@ -146,6 +146,14 @@ class Settings:
             verbose=bool(environment.get("KDI_VERBOSE")),
             s3_buckets=s3_buckets(environment),
         )
+
+
+def lake_root(lake: str) -> str:
+    """A path or URI that Spark, in whatever process, and all others take for the same folder.
+
+    Hadoop takes a URI as it is written, where others decode it; and a warm driver has another working folder.
+    """
+    return unquote(lake) if urlsplit(lake).scheme else str(Path(lake).absolute())
 
 
 def s3_buckets(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
-from kdi_assets.runtime.errors import ContextDidNotStart, LakeNotShared, LakeOfOtherFileSystem
+from kdi_assets.runtime.errors import ContextDidNotStart, FolderNotWritable, LakeNotShared, LakeOfOtherFileSystem
 from kdi_assets.runtime.jars import UNSIGNED
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 from kdi_assets.runtime.spark_internals import hadoop_setting
@@ -39,7 +39,7 @@ def refuse_path_of_other_file_system(spark: SparkSession, lake: str) -> None:
     """
     default = hadoop_setting(spark, "fs.defaultFS")
     if not urlsplit(lake).scheme and urlsplit(default).scheme != "file":
-        raise LakeOfOtherFileSystem(lake=lake, default=default, uri=Path(lake).absolute().as_uri())
+        raise LakeOfOtherFileSystem(lake=lake, default=default, uri=f"file://{lake}")
 
 
 def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
@@ -48,6 +48,7 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
     Otherwise each executor would write its data files to its own disk, where no reader finds them.
 
     Raises:
+        FolderNotWritable: The driver cannot write it.
         LakeNotShared: The executor does not find it, or may not read it.
         NoExecutors: There is none.
         ContextDidNotStart: The executor did not look.
@@ -55,10 +56,13 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
     parts = urlsplit(lake)
     if parts.scheme not in ("", "file"):
         return
-    folder = Path(unquote(parts.path) if parts.scheme else lake).absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = Path(unquote(parts.path) if parts.scheme else lake)
     probe = folder / f"kdi-probe-{uuid4()}"
-    probe.write_text("Is this folder shared with the executors?\n")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_text("Is this folder shared with the executors?\n")
+    except OSError as refused:
+        raise FolderNotWritable.of(folder, refused) from refused
 
     def error_of(failure: SparkFailure) -> LakeNotShared | ContextDidNotStart:
         forbidden = failure.kind is FailureKind.STORAGE
@@ -68,6 +72,6 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
 
     try:
         with translated(error_of):
-            spark.read.text(probe.as_uri()).count()
+            spark.read.text(f"file://{probe}").count()
     finally:
         probe.unlink()

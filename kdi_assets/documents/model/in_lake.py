@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from kdi_assets.documents.model.field_types import wrong
 from kdi_assets.documents.model.variables import VARIABLE
-from kdi_assets.settings import SAFE_SCHEMES
+from kdi_assets.settings import SAFE_SCHEMES, lake_root
 
 
 def _root(value: str) -> str:
@@ -22,7 +22,7 @@ def _root(value: str) -> str:
         raise wrong(f"{value!r} is not the root of a lake", right)
     if (scheme := urlsplit(value).scheme) not in SAFE_SCHEMES:
         raise wrong(f"on {scheme}:// two drivers could commit the same version", f"one of {_schemes()}, or a path")
-    return value
+    return lake_root(value)
 
 
 def _schemes() -> str:

@@ -10,7 +10,8 @@ import pytest
 from pyspark import SparkConf
 
 from kdi_assets.runtime.cluster import JARS, refuse_unshared_lake, runs_here, send_jars
-from kdi_assets.runtime.errors import ContextDidNotStart, LakeNotShared
+from kdi_assets.runtime.environment import whoami
+from kdi_assets.runtime.errors import ContextDidNotStart, FolderNotWritable, LakeNotShared
 
 
 def conf(**values: str) -> SparkConf:
@@ -69,6 +70,22 @@ def test_only_a_lake_that_is_a_folder_is_looked_at_by_an_executor(tmp_path: Path
     assert not list(tmp_path.iterdir()), "the probe is left behind"
 
 
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_an_executor_is_asked_for_the_file_that_was_written_whatever_the_folders_name(
+    tmp_path: Path, scheme: str
+) -> None:
+    """Purpose: Hadoop takes a URI as it is written, so that an escaped one names a folder that nobody has."""
+    lake, seen = tmp_path / "la ke ä", list[bool]()
+
+    def text(uri: str) -> Any:
+        seen.append(Path(uri.removeprefix("file://")).is_file())
+        return SimpleNamespace(count=lambda: 1)
+
+    refuse_unshared_lake(cast(Any, SimpleNamespace(read=SimpleNamespace(text=text))), f"{scheme}{lake}")
+
+    assert seen == [True]
+
+
 @pytest.mark.parametrize(
     ("said", "error"),
     [
@@ -93,3 +110,11 @@ def test_a_lake_is_refused_only_if_an_executor_looked_and_did_not_find_its_file(
 
     assert type(raised.value) is error
     assert not list(tmp_path.iterdir()), "the probe is left behind"
+
+
+def test_a_lake_that_the_driver_cannot_write_names_the_folder_and_the_user(tmp_path: Path) -> None:
+    lake = tmp_path / "file" / "lake"
+    lake.parent.write_text("no folder")
+
+    with pytest.raises(FolderNotWritable, match=f"{lake}.*\n.*\n.*once user {whoami()} may write"):
+        refuse_unshared_lake(cast(Any, Untouched()), str(lake))

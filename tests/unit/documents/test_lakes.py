@@ -21,6 +21,7 @@ from kdi_assets.follow.refine.plan import plan_refinement
 from kdi_assets.messages.topic_state import BrokerOffsets, TopicState
 from kdi_assets.operate.erase.downstream import downstream_of
 from kdi_assets.operate.upkeep.document_upkeep import kept_tables
+from kdi_assets.settings import Settings
 from kdi_assets.streams.drain.snapshot import fresh_ledger
 from tests.conftest import CHECKOUT
 from tests.documents import CLUSTER, TOPIC_TABLES, mistakes_of, refined, stream, written
@@ -67,6 +68,29 @@ def test_every_table_of_a_stream_lies_below_the_root_that_its_document_names(tmp
         "bronze/far",
         *(f"bronze/far_{name}" for name in ("dead_letters", "ledger", "removed", "erased")),
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "root"),
+    [
+        ("file:///srv/la%20ke", "file:///srv/la ke"),
+        ("s3://other/%C3%A4", "s3://other/ä"),
+        ("/srv/läke", "/srv/läke"),
+        ("lake", "{here}/lake"),
+    ],
+)
+def test_a_root_is_the_same_folder_for_spark_and_for_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, root: str
+) -> None:
+    """Purpose: Hadoop does not decode a URI, and a warm driver has another working folder: its commits would be in a
+    folder where nobody looks, and each drain would create the table once more.
+    """
+    monkeypatch.chdir(tmp_path)
+
+    assert Settings.from_environment({"KDI_LAKE": given}).lake == root.format(here=tmp_path)
+    if given != "lake":  # a document takes no path from here
+        documents = written(tmp_path, a=CLUSTER + "---\n" + stream("bronze/far", more=f', lake: "{given}"'))
+        assert load_folder(documents).streams["bronze/far"].table_uri(HERE) == f"{root}/bronze/far"
 
 
 def test_what_follows_a_table_reads_it_where_its_own_document_says(tmp_path: Path) -> None:
