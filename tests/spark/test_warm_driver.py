@@ -1,111 +1,23 @@
-"""The warm driver as people and runs use it: `kdi driver run`, and processes that attach, end and are killed."""
+"""The clients of a warm driver: processes that attach, work beside each other, end and are killed."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from kdi_assets.runtime.driver.control import ControlConnection, DriverAddress, address_file, driver_status
-from kdi_assets.runtime.errors import DriverGone
-from kdi_assets.runtime.processes import Child
+from kdi_assets.runtime.driver.control import DriverAddress, driver_status
 from kdi_assets.settings import Settings
-from kdi_assets.tools.local.broker import QUICK_START
+from tests.spark.warm_driver import ENDLESS, KDI, Client, Driver
 from tests.waiting import wait_until
-
-KDI = Path(sys.executable).with_name("kdi")
-CLIENT = """
-import sys, threading
-from kdi_assets.runtime.driver.control import DriverGone
-from kdi_assets.runtime.spark import close_session, open_session, use_in_thread
-from kdi_assets.settings import Settings
-
-def say(*words):
-    print(*words, flush=True)
-
-settings = Settings.from_environment()
-"""
-ENDLESS = "spark.range(1 << 60).selectExpr('max(id % 7)').collect()"
-
-
-class Client:
-    """A process that may attach."""
-
-    def __init__(self, body: str, environment: dict[str, str]) -> None:
-        command = [sys.executable, "-c", CLIENT + body]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
-
-    def says(self) -> str:
-        """The next line of its output; empty when it has ended."""
-        assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
-
-    def end(self, number: signal.Signals = signal.SIGKILL) -> None:
-        self.process.send_signal(number)
-        self.process.communicate(timeout=180)
-
-
-class Driver:
-    """A warm driver of its own home."""
-
-    def __init__(self, home: Path, *options: str, jars: Path) -> None:
-        self.home = home
-        home.mkdir()
-        (home / "jars").symlink_to(jars)
-        (home / "spark" / "left by a killed JVM").mkdir(parents=True)
-        settings = {"KDI_HOME": str(home), "KDI_DRIVER": "shared", "KDI_LAKE": str(home / "lake")}
-        jvm = {"KDI_SPARK_MASTER": "local[2]", "SPARK_DRIVER_MEMORY": "1g", "SPARK_SUBMIT_OPTS": " ".join(QUICK_START)}
-        self.environment = {**os.environ, **settings, **jvm, "HTTPS_PROXY": "http://proxy.example:3128"}
-        self.process = Child([KDI, "driver", "run", *options], log=home / "output", environment=self.environment)
-        self.clients: list[Client] = []
-        self.wait_for("driver ready")
-
-    def client(self, body: str) -> Client:
-        client = Client(body, self.environment)
-        self.clients.append(client)
-        return client
-
-    def answer(self, body: str) -> str:
-        """The last output of a client, once it has ended well."""
-        client = self.client(body)
-        output, _ = client.process.communicate(timeout=120)
-        assert client.process.returncode == 0
-        return output.strip()
-
-    def jobs(self) -> int:
-        return int(driver_status(self.home)["jobs"])
-
-    def jvm(self) -> psutil.Process:
-        (jvm,) = psutil.Process(self.process.pid).children()
-        return jvm
-
-    def output(self) -> str:
-        return (self.home / "output").read_text()
-
-    def wait_for(self, line: str, *, times: int = 1) -> None:
-        wait_until(lambda: self.output().count(line) >= times or self.process.exit_code() is not None)
-        assert self.output().count(line) >= times, self.output()
-
-    def ended(self) -> bool:
-        return self.process.exit_code() is not None
-
-    def end_clients(self) -> None:
-        while self.clients:
-            self.clients.pop().end()
-
-    def stop(self) -> None:
-        self.end_clients()
-        self.process.stop()
 
 
 @pytest.fixture(scope="module")
@@ -122,20 +34,6 @@ def driver(_lasting_driver: Driver) -> Iterator[Driver]:
     _lasting_driver.end_clients()
     # It counts a client when it has noticed its end: that must not happen during the next test.
     wait_until(lambda: driver_status(_lasting_driver.home)["clients"] == [])
-
-
-@pytest.fixture
-def start_driver(settings: Settings, tmp_path: Path) -> Iterator[Callable[..., Driver]]:
-    """Starts one for a test that stops it."""
-    drivers: list[Driver] = []
-
-    def start(*options: str) -> Driver:
-        drivers.append(Driver(tmp_path / "home", *options, jars=settings.home / "jars"))
-        return drivers[-1]
-
-    yield start
-    for driver in drivers:
-        driver.stop()
 
 
 def test_a_command_uses_the_warm_driver_of_its_lake_unasked(driver: Driver) -> None:
@@ -418,124 +316,6 @@ def test_other_users_of_the_machine_reach_neither_the_secret_nor_the_messages(dr
     assert "driver" in shown
     assert secret not in shown
     assert said == "true"
-
-
-def end_by_signal(driver: Driver) -> None:
-    os.kill(driver.process.pid, signal.SIGTERM)
-
-
-def kill_owner(driver: Driver) -> None:
-    os.kill(driver.process.pid, signal.SIGKILL)
-
-
-def kill_jvm(driver: Driver) -> None:
-    driver.jvm().kill()
-
-
-def test_a_driver_ends_with_its_application_and_no_client_starts_another_one_in_its_jvm(
-    start_driver: Callable[..., Driver],
-) -> None:
-    """Purpose: a cluster ends an application and leaves the JVM, where Spark would make a context without our settings.
-    Procedure: Spark's context in a driver's JVM is stopped, as a cluster does it; use it, and attach again.
-    Pass: an error that names the application; a session that is closed; no second one, but the wait for another driver,
-    which nobody starts; the driver has ended, and its exit code says that a retry can help.
-    """
-    driver = start_driver()
-
-    said = driver.answer("""
-from kdi_assets.errors import KdiError
-from kdi_assets.runtime.spark import is_open
-from kdi_assets.runtime.spark_failures import translated
-
-spark = open_session(settings)
-spark.sparkContext._jsc.sc().stop()
-try:
-    with translated(lambda failure: None):
-        spark.range(3).count()
-except KdiError as ended:
-    say(ended.message_parts()[0])
-say(is_open(spark))
-close_session(spark)
-try:
-    open_session(settings)
-except DriverGone as gone:
-    say(gone.reason)
-""")
-
-    ended, *others = said.splitlines()
-    assert re.fullmatch(r"Spark's application local-\d+ ended on local\[2\]\.", ended)
-    assert others == ["False", "none has been started there, or it has ended"]
-    wait_until(driver.ended)
-    assert driver.process.exit_code() == 75
-    assert ended in driver.output()
-
-
-@pytest.mark.parametrize(
-    ("end", "exit_code"),
-    [(end_by_signal, 0), (kill_jvm, 75), (kill_owner, -signal.SIGKILL)],
-)
-def test_however_the_driver_ends_nothing_of_it_stays_and_its_clients_are_told(
-    start_driver: Callable[..., Driver], end: Callable[[Driver], None], exit_code: int
-) -> None:
-    driver = start_driver()
-    jvm = driver.jvm()
-    body = f"""
-from kdi_assets.resources.spark import SparkResource
-resource = SparkResource()
-try:
-    with resource.watched():
-        spark = resource.session()
-        {ENDLESS}
-except DriverGone as gone:
-    say(gone.reason, '/', gone.message_parts()[2])
-try:
-    resource.session()
-except DriverGone as gone:
-    say(type(gone).__name__)
-"""
-    client = driver.client(body)
-    wait_until(lambda: driver.jobs() == 1)
-
-    end(driver)
-
-    said = client.says()
-    assert said.startswith("it ended while this process was attached / ") and "kdi driver run" in said
-    wait_until(driver.ended)
-    assert driver.process.exit_code() == exit_code
-    wait_until(lambda: not jvm.is_running() or jvm.status() == psutil.STATUS_ZOMBIE)
-    assert client.says() == "DriverGone"
-    assert address_file(driver.home).exists() == (end is kill_owner)
-
-
-def test_a_driver_that_nobody_needs_ends(start_driver: Callable[..., Driver]) -> None:
-    driver = start_driver("--idle-exit", "0.1")
-
-    wait_until(driver.ended)
-
-    assert driver.process.exit_code() == 0
-    assert driver.output().splitlines()[-1] == "driver ended: nobody needed it"
-
-
-def test_a_recycled_driver_takes_a_new_jvm_for_which_clients_wait(start_driver: Callable[..., Driver]) -> None:
-    """Overlapping clients do not prevent it: no client is admitted until the attached ones have left."""
-    driver = start_driver("--recycle-after", "1")
-    first = driver.jvm()
-    inside = driver.client("spark = open_session(settings)\nsay('inside')\nthreading.Event().wait()")
-    assert inside.says() == "inside"
-
-    assert driver.answer("say(open_session(settings).range(1).count())") == "1"
-    wait_until(lambda: driver_status(driver.home)["served"] == 1)
-    with pytest.raises(DriverGone, match="about to end"):
-        ControlConnection(driver.home, ask="attach", pid=os.getpid(), group="late")
-    inside.end()
-    wait_until(lambda: not address_file(driver.home).exists())
-    next_client = driver.client("spark = open_session(settings)\nsay(spark.range(1).count())\n" + ENDLESS)
-
-    assert next_client.says() == "1"
-    assert driver.output().count("driver ended: recycled") == 1
-    assert driver.jvm().pid != first.pid
-    subprocess.run([KDI, "driver", "stop"], env=driver.environment, check=True)
-    assert driver.output().endswith("driver ended: stopped\n")
 
 
 ENDLESS_ON_ONE_CORE = "spark.range(0, 1 << 60, 1, 1).selectExpr('max(id % 7)').collect()"
