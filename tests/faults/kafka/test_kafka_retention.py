@@ -98,8 +98,10 @@ def test_what_was_read_is_committed_though_retention_deletes_it_before_the_dead_
     web = driven(partitions=1)
     produced = web.produce(20, bad=0.3)
 
-    web.drain(at=Once("files written", lambda: delete_records(web, {0: 20})))
+    deletes = Once("files written", lambda: delete_records(web, {0: 20}))
+    web.drain(at=deletes)
 
+    assert deletes.happened
     web.assert_each_offset_once(produced)
     assert web.audit().complete
 

@@ -146,8 +146,10 @@ def test_a_restore_during_a_drain_is_answered(
     orders.put(10, bad=1)
     version = orders.entries()[-2].version
 
-    orders.drain(Once(point, lambda: DeltaTable(orders.uri).restore(version)))
+    restores = Once(point, lambda: DeltaTable(orders.uri).restore(version))
+    orders.drain(restores)
 
+    assert restores.happened
     orders.assert_each_record_once()
 
 

@@ -89,7 +89,9 @@ def _drain_and(orders: Put, reshard: Callable[[Put], None], moment: str) -> None
                 orders.server.advance(6)
             orders.drain()
         case point:
-            orders.drain(Once(point, lambda: reshard(orders)))
+            reshards = Once(point, lambda: reshard(orders))
+            orders.drain(reshards)
+            assert reshards.happened
 
 
 @pytest.mark.scenario("Kinesis: shards closed or expired unread")
