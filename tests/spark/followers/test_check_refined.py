@@ -103,6 +103,8 @@ attributes:
         ("SELECT date, id, host", "SELECT date, id, hots", 11, "sql", "`hots`"),
         ("FROM web", "FROM wbe", 11, "sql", "`wbe`"),
         ("sequence_by: id", "sequence_by: di", 12, "mode.upsert.sequence_by", "`di`"),
+        ("sequence_by: id", "sequence_by: id DESC", 12, "mode.upsert.sequence_by", "[PARSE_SYNTAX_ERROR]"),
+        ("max: sequence", "max: DISTINCT sequence", 20, "mode.aggregate.measures.last", "`DISTINCT`"),
         ("keys: [id]", "keys: [key]", 12, "mode.upsert.keys.0", "`key`"),
         ("host IS NOT NULL", "host IS NOT NUL", 14, "expectations.known", "NUL"),
         ("by: [date, host]", "by: [date, hots]", 20, "mode.aggregate.by.1", "`hots`"),

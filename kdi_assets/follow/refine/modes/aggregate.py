@@ -89,7 +89,8 @@ def _with_measures(state: DataFrame, mode: Aggregate) -> DataFrame:
 def _columns(mode: Aggregate) -> list[tuple[str, str, str, str]]:
     """Of each column that is kept: name, measured expression, how it is computed of rows, how of parts."""
     return [
-        (f"{name}{suffix}", measure.of, *how)
+        # In parentheses: of "DISTINCT id" Spark would make a count that new rows cannot be added to.
+        (f"{name}{suffix}", f"({measure.of})", *how)
         for name, measure in mode.measures.items()
         for suffix, how in _STATE[measure.function].items()
     ]
