@@ -88,7 +88,7 @@ def erase(
     Raises:
         EraseRefused: There is no ledger, a RESTORE is not answered yet, or a condition is wrong.
         AnotherDrainActive: Too many races were lost.
-        EraseUnfinished: The rows are erased; dead letters or removed rows are not deleted yet.
+        EraseUnfinished: The rows are erased, now or before; dead letters or removed rows are not deleted yet.
         KdiError: The log cannot be read; Spark failed.
     """
 
@@ -97,6 +97,8 @@ def erase(
         history = history_at(ledger, stream, lake)
         with jvm_loss_named(stream), _selected(stream, lake, session(), ledger, history, chosen) as (selection, found):
             report = _report(stream, selection.ledger, found)
+            if found.is_nothing and not chosen.again:
+                _refuse_unfinished(stream, lake, session(), ledger, history)
             if dry_run or found.is_nothing:
                 return report
             entry = _commit(selection, found, chosen, decided_by, because, at)
@@ -120,6 +122,22 @@ def _selected(
     selection = EraseSelection(spark, stream, lake, ledger, history, topic_id)
     with spark_failures(stream, "selecting the messages"), selection.select(chosen) as found:
         yield selection, found
+
+
+def _refuse_unfinished(
+    stream: Stream, lake: str, spark: SparkSession, ledger: LedgerState, history: LiveHistory
+) -> None:
+    """Refuse a condition that finds nothing if the process of an erasure ended too early: its rows are gone, not all.
+
+    Raises:
+        EraseUnfinished: Dead letters or removed rows of erased messages are still there.
+    """
+    if not any(entry.kind == "erase" for entry in history.entries):
+        return
+    with _selected(stream, lake, spark, ledger, history, EraseFilter(again=True)) as (_, left):
+        if not left.is_nothing and not left.rows_by_date:  # with their rows, a RESTORE brought them back
+            uri = stream.dead_letters_uri(lake) if left.letter_records else stream.removed_uri(lake)
+            raise EraseUnfinished(stream=stream.name, table=uri, detail="the process that erased them ended")
 
 
 def _newest_ledger(stream: Stream, lake: str) -> LedgerState:
