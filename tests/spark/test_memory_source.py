@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
+from kdi_assets.settings import lake_root
 from kdi_assets.streams.audit.audit import audit
 from kdi_assets.streams.audit.source_comparison import compare
 from kdi_assets.streams.drain.drain import drain
@@ -77,6 +78,20 @@ def test_a_drain_brings_each_message_once_and_records_gap_letter_and_positions(
     assert last.positions == {P0: 7, P1: 3}
     assert audit(world.stream, lake=lake, session=lambda: spark).complete
     assert (world.source.reads == 0) is reads_ahead
+
+
+@pytest.mark.parametrize("address", ["{lake}/la ke+ä#", "file:{lake}/la%20ke", "file://{lake}/l%C3%A4ke"])
+def test_a_lake_of_any_name_is_one_folder_for_spark_and_for_all_others(
+    spark: SparkSession, lake: str, address: str
+) -> None:
+    world = World(spark, lake_root(address.format(lake=lake)))
+    world.put(P0, 0, 1)
+    world.put(P1, 0, value="no JSON")
+
+    assert (world.drain(), world.drain()) == (1, 0)
+
+    assert world.ids() == [0, 1]
+    assert audit(world.stream, lake=world.lake, session=lambda: spark).complete
 
 
 def test_a_plan_is_made_of_the_messages_that_the_source_holds(spark: SparkSession, lake: str) -> None:
