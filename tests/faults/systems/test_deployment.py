@@ -97,6 +97,13 @@ class Site:
         with stopped(self.jvm()):
             yield
 
+    @contextmanager
+    def attached_run_held(self) -> Iterator[None]:
+        """During the body, a run that has attached to the driver waits for its JVM; one that asks may go elsewhere."""
+        wait_until(lambda: bool(driver_status(self.deployment.home)["clients"]), seconds=LOADED_SECONDS)
+        with stopped(self.jvm()):
+            yield
+
     def wait_until_drained(self, messages: int) -> None:
         """Wait until every message has a verdict and every run has ended."""
         wait_until(lambda: verdicts(self.web.found()) >= messages, seconds=LOADED_SECONDS)
@@ -209,17 +216,16 @@ def test_runs_die_with_the_process_they_were_forked_off_which_has_no_threads_and
 @pytest.mark.scenario("killed before reading")
 def test_two_drivers_share_the_runs_and_the_run_of_one_that_is_killed_is_retried_in_the_other(site: Site) -> None:
     """Purpose: what dies with one of two drivers is drained by the other, once; started again, it takes part again.
-    Procedure: a run has attached to the driver, whose JVM is stopped (SIGSTOP); a second driver starts, and messages of
-    another stream arrive; these are drained; the first driver is killed (SIGKILL); once its run was retried, it starts
-    again, and more messages of the first stream arrive; then the second driver is stopped.
+    Procedure: a run has attached to the driver, whose JVM is then stopped (SIGSTOP); a second driver starts, and
+    messages of another stream arrive; these are drained; the first driver is killed (SIGKILL); once its run was
+    retried, it starts again, and more messages of the first stream arrive; then the second driver is stopped.
     Pass: the second driver had the run of the other stream while the first one hung; the run of the killed driver
     failed by an error that says so, and its retry succeeded in the second driver; the first driver has the next run;
     every offset of both streams exactly once, and the audits are complete; no run, client, lock or address is left.
     """
     deployment, home, before = site.deployment, site.deployment.home, verdicts(site.web.found())
-    with site.work_held():
-        site.web.produce(60, bad=0.1, seed=3)
-        wait_until(site.works, seconds=LOADED_SECONDS)
+    site.web.produce(5_000, bad=0.1, seed=3)
+    with site.attached_run_held():
         (held,) = site.running()
         deployment.start_second_driver()
         wait_until(lambda: site.served(2) == 0, seconds=LOADED_SECONDS)
@@ -234,7 +240,7 @@ def test_two_drivers_share_the_runs_and_the_run_of_one_that_is_killed_is_retried
     deployment.start("driver")
     wait_until(lambda: site.served(1) == 0, seconds=LOADED_SECONDS)
     produced = site.web.produce(60, bad=0.1, seed=4)
-    site.wait_until_drained(before + 120)
+    site.wait_until_drained(before + 5_060)
     wait_until(lambda: site.served(1) == 1)
     attached = [driver_status(folder)["clients"] for folder in running_drivers(home).values()]
     code = deployment.services.pop("driver-2").stop()
