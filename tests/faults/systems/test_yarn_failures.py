@@ -199,7 +199,7 @@ def drain_telling(
     ("fails", "mended", "said", "point"),
     [
         ("enter safe mode", "leave safe mode", "(?i)safe mode", "before reading"),
-        ("stop namenode", "start namenode", "(?i)connection refused", "files written"),
+        ("stop namenode", "start namenode", "(?i)connection refused|end of file", "files written"),
     ],
 )
 def test_an_hdfs_that_does_not_take_files_is_named_and_the_next_drain_commits(
