@@ -152,8 +152,15 @@ def lake_root(lake: str) -> str:
     """A path or URI that Spark, in whatever process, and all others take for the same folder.
 
     Hadoop takes a URI as it is written, where others decode it; and a warm driver has another working folder.
+
+    Raises:
+        ValueError: The URI has a character that others read as something else, escaped or not.
     """
-    return unquote(lake) if urlsplit(lake).scheme else str(Path(lake).absolute())
+    if not urlsplit(lake).scheme:
+        return str(Path(lake).absolute())
+    if found := re.search("[?#%]", decoded := unquote(lake)):
+        raise ValueError(f"{lake!r} is no root of a lake: a URI cannot have {found[0]!r} in it, nor its escape")
+    return decoded
 
 
 def s3_buckets(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

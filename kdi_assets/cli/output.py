@@ -67,7 +67,7 @@ def _code(refusal: KdiError) -> int:
     of_usage = (AmbiguousStream, DefsFolderMissing, DefsFolderNotNamed, NotAStream, NotRefined, UnknownStream)
     if isinstance(refusal, of_usage):
         return EXIT_USAGE  # the command line is wrong, not the stream
-    return EXIT_RETRY if isinstance(refusal, Transient) else EXIT_DECIDE
+    return EXIT_RETRY if isinstance(refusal, Transient) and refusal.is_repeatable else EXIT_DECIDE
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
@@ -39,7 +40,7 @@ def refuse_path_of_other_file_system(spark: SparkSession, lake: str) -> None:
     """
     default = hadoop_setting(spark, "fs.defaultFS")
     if not urlsplit(lake).scheme and urlsplit(default).scheme != "file":
-        raise LakeOfOtherFileSystem(lake=lake, default=default, uri=f"file://{lake}")
+        raise LakeOfOtherFileSystem(lake=lake, default=default, uri=Path(lake).as_uri())
 
 
 def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
@@ -62,6 +63,8 @@ def refuse_unshared_lake(spark: SparkSession, lake: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         probe.write_text("Is this folder shared with the executors?\n")
     except OSError as refused:
+        with suppress(OSError):
+            probe.unlink()
         raise FolderNotWritable.of(folder, refused) from refused
 
     def error_of(failure: SparkFailure) -> LakeNotShared | ContextDidNotStart:

@@ -203,7 +203,7 @@ class FolderNotWritable(Terminal):
 
     what_happened = "a driver cannot write in {folder}: {detail}"
     what_is_safe = "no table was read or written."
-    what_to_run = f"{AGAIN}   (once user {{user}} may write in the folder, and owns what drivers left in it)"
+    what_to_run = f"{AGAIN}   (once user {{user}} can: see the rights, who owns what drivers left there, and the room)"
 
 
 class LakeOfOtherFileSystem(Terminal):
@@ -380,8 +380,8 @@ class DriverHangs(DriverGone):
 
     what_happened = "the warm driver of {home} does not answer: {reason}."
     what_to_run = (
-        "the same command again   (if it repeats: kill -KILL {pid}; its supervisor, or kdi driver run, starts another "
-        "driver)"
+        "the same command again   (if it repeats: kill -KILL {pid}, or restart the driver's container; its supervisor, "
+        "or kdi driver run, starts another driver)"
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any, Literal, get_args
 from kdi_assets.runtime.environment import environment_set
 from kdi_assets.runtime.errors import JarDiffers, JarHashDiffers, JarMissing, JarsNotFetched
 from kdi_assets.runtime.java import find_java, proxy_options
-from kdi_assets.runtime.kernel import KernelGroup, compile_kernel, kernel_path, pyspark_jars
+from kdi_assets.runtime.kernel import KernelGroup, compile_kernel, kernel_path, pyspark_jars, sources_digest
 from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_internals import resolved_by_ivy
 from kdi_assets.runtime.whole_files import replace_file
@@ -55,6 +55,11 @@ class Jar:
         """Its name in the folder of its group."""
         _, module, version = self.coordinate.split(":")
         return f"{module}-{version}.jar"
+
+
+def release_digest() -> str:
+    """A digest of what a driver's JVM has of a release: the locked jars, and the sources of the kernels."""
+    return sources_digest(JARS_LOCK.read_text())
 
 
 def locked_jars(group: str | None = None, *, lock: Path = JARS_LOCK) -> list[Jar]:

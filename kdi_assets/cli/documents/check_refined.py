@@ -141,12 +141,13 @@ class _Checker:
 
 def _expressions(table: RefinedTableSpec, rows: DataFrame) -> Iterator[tuple[str, str]]:
     """What the mode evaluates over the rows of the query, by field."""
+    from kdi_assets.follow.refine.columns import one_value
     from kdi_assets.follow.refine.envelope import CHANGE_SEQUENCE, ordering
 
     match table.mode:
         case Aggregate(by, measures):
             yield from ((f"mode.aggregate.by.{n}", f"`{column}`") for n, column in enumerate(by))
-            yield from ((f"mode.aggregate.measures.{name}", m.of) for name, m in measures.items())
+            yield from ((f"mode.aggregate.measures.{name}", one_value(m.of)) for name, m in measures.items())
         case Deduplicate(keys, order_by):
             yield from ((f"mode.deduplicate.keys.{n}", f"`{column}`") for n, column in enumerate(keys))
             yield "mode.deduplicate.order_by", ordering(rows, order_by)

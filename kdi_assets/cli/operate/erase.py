@@ -121,6 +121,9 @@ def _print(
 ) -> None:
     """What was erased, what became of the tables that are made of it, and why some of them could not follow."""
     also = [f"also tagged {tag}, and not in the condition: {', '.join(columns)}" for tag, columns in others.items()]
+    if report.left_letters:
+        left = f"{counted(report.left_letters, 'record')} of dead letters of messages that were erased before are left"
+        also.append(f"{report.stream}: {left}: kdi erase {report.stream} --again --because WHY --yes")
     text = [_text(report, downstream), *also, *map(_followed_text, followed), *map(str, filter(None, [vacuumed]))]
     fields = {**_fields(report, followed, vacuumed), "tagged_elsewhere": dict(others)}
     print_result("\n".join(text), fields, as_json=as_json)
@@ -162,6 +165,7 @@ def _fields(report: EraseReport, followed: Sequence[FollowedErasure], removed: V
         "dead_letters": report.dead_letters,
         "dead_letter_records": report.letter_records,
         "removed_rows": report.removed_rows,
+        "left_letter_records": report.left_letters,
         "downstream": [
             {
                 "table": table.table,

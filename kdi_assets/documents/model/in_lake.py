@@ -22,7 +22,10 @@ def _root(value: str) -> str:
         raise wrong(f"{value!r} is not the root of a lake", right)
     if (scheme := urlsplit(value).scheme) not in SAFE_SCHEMES:
         raise wrong(f"on {scheme}:// two drivers could commit the same version", f"one of {_schemes()}, or a path")
-    return lake_root(value)
+    try:
+        return lake_root(value)
+    except ValueError as other:
+        raise wrong(str(other), "a name without it, or the path of a folder") from other
 
 
 def _schemes() -> str:

@@ -26,6 +26,14 @@ EXACT_JSON = {
 """Options of ``to_json`` for values that are compared: by default JSON has milliseconds, and leaves out nulls."""
 
 
+def one_value(sql: str) -> str:
+    """The SQL of a document where it is one value: Spark refuses ``at DESC``, ``DISTINCT id`` and ``a, b`` there.
+
+    Elsewhere it takes them for a column under another name, a set of values, and a struct or two arguments.
+    """
+    return f"CASE WHEN true THEN {sql}\nEND"  # a comment at its end would hide what follows in the line
+
+
 class HasOtherColumns(Exception):
     """The rows have other columns than the table, so all of them are computed again; the argument says which."""
 

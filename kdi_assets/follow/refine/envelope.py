@@ -15,7 +15,7 @@ from uuid import UUID
 from kdi_assets.documents.model.refined_modes import OFFSET, Upsert
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.source_struct import KAFKA, SOURCE_STRUCTS
-from kdi_assets.follow.refine.columns import AT, kept_columns
+from kdi_assets.follow.refine.columns import AT, kept_columns, one_value
 from kdi_assets.follow.refine.row_errors import QueryMistake
 from kdi_assets.messages.formats.rules import literal
 
@@ -46,13 +46,10 @@ def coordinates_of(rows: DataFrame) -> Column:
 
 
 def ordering(rows: DataFrame, sql: str) -> str:
-    """What a document orders rows by: the default, the offset, is in the struct of the source that the rows have.
-
-    In parentheses: without them Spark takes ``at DESC`` for the column ``at`` under another name, and orders ascending.
-    """
+    """What a document orders rows by: the default, the offset, is in the struct of the source that the rows have."""
     if sql == OFFSET and not has_coordinates(rows, KAFKA.name):
         sql = next((struct.path("offset") for struct in SOURCE_STRUCTS if has_coordinates(rows, struct.name)), sql)
-    return f"({sql})"
+    return one_value(sql)
 
 
 def has_coordinates(rows: DataFrame, column: str) -> bool:
@@ -146,7 +143,9 @@ def _refuse_keys_of_another_form(
         QueryMistake: A key has another form in ``before``.
     """
     for key in mode.keys:
-        if before is not None and {key} <= {*before.names} & {*after.names} and _is_other_form(before[key], after[key]):
+        if before is None or key not in before.names or key not in after.names:
+            continue
+        if _is_other_form(before[key], after[key]):
             sent, read = before[key].dataType.simpleString(), after[key].dataType.simpleString()
             detail = (
                 f"{key} is {sent} in before and {read} in after: no delete would find its row. Make `before` in sql of "
@@ -176,13 +175,17 @@ def _is_other_form(sent: StructField, field: StructField) -> bool:
 
 def _old_key(rows: DataFrame, after: StructType, key: str, of_before: Column | None) -> Column:
     from pyspark.sql import functions as F
+    from pyspark.sql.types import TimestampNTZType, TimestampType
 
     if of_before is None or MESSAGE_KEY not in rows.columns:
         return F.lit(None) if of_before is None else of_before
     kind = after[key].dataType
-    ddl = f"`{key}` {kind.simpleString()}, payload struct<`{key}`: {kind.simpleString()}>"
-    parsed = F.from_json(F.col(MESSAGE_KEY).cast("string"), ddl)
-    return F.coalesce(of_before, parsed[key], parsed["payload"][key])
+    # Of a time, text alone is one: a number counts what the connector's type says, which is not in the key.
+    is_time = isinstance(kind, TimestampType | TimestampNTZType)
+    read_as = "string" if is_time else kind.simpleString()
+    parsed = F.from_json(F.col(MESSAGE_KEY).cast("string"), f"`{key}` {read_as}, payload struct<`{key}`: {read_as}>")
+    of_key = F.coalesce(parsed[key], parsed["payload"][key])
+    return F.coalesce(of_before, of_key.try_cast(kind) if is_time else of_key)
 
 
 def _with_ended_keys(rows: DataFrame, old_keys: Mapping[str, Column]) -> tuple[DataFrame, Column]:

@@ -35,7 +35,7 @@ from kdi_assets.operate.doctor.storage import storage
 from kdi_assets.operate.doctor.yarn_files import yarn_files
 from kdi_assets.operate.monitoring.follower_rows import FollowedTable, announced_streams, kind_of
 from kdi_assets.runtime.cluster import runs_here
-from kdi_assets.runtime.driver.drivers import running_drivers, uses_warm_driver
+from kdi_assets.runtime.driver.drivers import running_drivers
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.runtime.yarn import runs_on_yarn
 from kdi_assets.settings import Settings
@@ -116,8 +116,8 @@ def _of_machine(settings: Settings, lakes: Iterable[str]) -> Iterator[Examinatio
     yield Examination("packages", "Python", machine.packages)
     yield Examination("java", "Java", partial(machine.java, settings.home))
     yield Examination("jars", "spark", partial(machine.jars, settings))
-    if uses_warm_driver(settings):
-        for number in running_drivers(settings.home) or (1,):
+    if settings.driver != "own":  # with auto, sessions do without one that is not theirs, and nobody would say so
+        for number in running_drivers(settings.home) or ((1,) if settings.driver == "shared" else ()):
             yield Examination("driver", machine.driver_name(number), partial(machine.driver, settings, number))
     if (master := master_of(settings)) and not runs_here(master):
         yield Examination("engine", master, partial(engine, master))

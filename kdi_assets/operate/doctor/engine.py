@@ -58,10 +58,10 @@ def _no_settings(folder: str) -> Finding | None:
 def driver_host(environment: Mapping[str, str] = os.environ) -> Iterator[Finding]:
     """Whether the name by which executors reach the driver is one here; nothing if Spark chooses it."""
     host = spark_default("spark.driver.host", environment)
-    if not host:
+    if not host or "${" in host:  # which Spark replaces
         return
     try:
-        found = socket.getaddrinfo(host, None)[0][4][0]
+        found = socket.getaddrinfo(host.strip("[]"), None)[0][4][0]
     except OSError as unknown:
         trouble = Trouble(
             kind="driver's name unknown",

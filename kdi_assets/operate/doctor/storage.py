@@ -67,7 +67,7 @@ def _refused(lake: str, environment: Mapping[str, str]) -> KdiError | None:
         return LakeNotSafe(lake=lake, scheme=scheme)
     default = default_file_system(environment)
     if not scheme and urlsplit(default).scheme != "file":
-        return LakeOfOtherFileSystem(lake=lake, default=default, uri=f"file://{lake}")
+        return LakeOfOtherFileSystem(lake=lake, default=default, uri=Path(lake).as_uri())
     return None
 
 

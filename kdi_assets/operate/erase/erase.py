@@ -50,6 +50,7 @@ class EraseReport:
         dead_letters: Messages that were dead letters.
         letter_records: Records in the dead-letter table, those of replays included.
         removed_rows: Rows in ``<table>_removed``.
+        left_letters: Records of dead letters that an earlier erasure has left, because its process ended.
         committed: The ledger entry; ``None`` if it was only shown, or nothing is selected.
     """
 
@@ -60,6 +61,7 @@ class EraseReport:
     dead_letters: int = 0
     letter_records: int = 0
     removed_rows: int = 0
+    left_letters: int = 0
     committed: LedgerEntry | None = None
 
     @property
@@ -88,7 +90,7 @@ def erase(
     Raises:
         EraseRefused: There is no ledger, a RESTORE is not answered yet, or a condition is wrong.
         AnotherDrainActive: Too many races were lost.
-        EraseUnfinished: The rows are erased, now or before; dead letters or removed rows are not deleted yet.
+        EraseUnfinished: The rows are erased; dead letters or removed rows are not deleted yet.
         KdiError: The log cannot be read; Spark failed.
     """
 
@@ -97,8 +99,8 @@ def erase(
         history = history_at(ledger, stream, lake)
         with jvm_loss_named(stream), _selected(stream, lake, session(), ledger, history, chosen) as (selection, found):
             report = _report(stream, selection.ledger, found)
-            if found.is_nothing and not chosen.again:
-                _refuse_unfinished(stream, lake, session(), ledger, history)
+            if not (chosen.again or found.letter_records):
+                report = replace(report, left_letters=_left_letters(stream, lake, session(), ledger, history))
             if dry_run or found.is_nothing:
                 return report
             entry = _commit(selection, found, chosen, decided_by, because, at)
@@ -124,20 +126,12 @@ def _selected(
         yield selection, found
 
 
-def _refuse_unfinished(
-    stream: Stream, lake: str, spark: SparkSession, ledger: LedgerState, history: LiveHistory
-) -> None:
-    """Refuse a condition that finds nothing if the process of an erasure ended too early: its rows are gone, not all.
-
-    Raises:
-        EraseUnfinished: Dead letters or removed rows of erased messages are still there.
-    """
+def _left_letters(stream: Stream, lake: str, spark: SparkSession, ledger: LedgerState, history: LiveHistory) -> int:
+    """Records of dead letters of messages that were erased: the process of that erasure ended too early."""
     if not any(entry.kind == "erase" for entry in history.entries):
-        return
+        return 0
     with _selected(stream, lake, spark, ledger, history, EraseFilter(again=True)) as (_, left):
-        if not left.is_nothing and not left.rows_by_date:  # with their rows, a RESTORE brought them back
-            uri = stream.dead_letters_uri(lake) if left.letter_records else stream.removed_uri(lake)
-            raise EraseUnfinished(stream=stream.name, table=uri, detail="the process that erased them ended")
+        return 0 if left.rows_by_date else left.letter_records  # with their rows, a RESTORE brought them back
 
 
 def _newest_ledger(stream: Stream, lake: str) -> LedgerState:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.refined_modes import Aggregate, Upsert
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
-from kdi_assets.follow.refine.columns import FROM, SEQUENCE
+from kdi_assets.follow.refine.columns import FROM, SEQUENCE, one_value
 from kdi_assets.follow.refine.envelope import CHANGE_SEQUENCE, ordering
 from kdi_assets.follow.refine.transform import transform
 from kdi_assets.runtime.spark_internals import PlanNode, columns_of_ctes, plan_nodes
@@ -48,12 +48,12 @@ def _shaped(table: RefinedTableSpec, result: DataFrame) -> DataFrame:
     """The result with the columns that the mode adds: measures of groups, the sequence of changes."""
     mode = table.mode
     if isinstance(mode, Aggregate):
-        measures = [f"({m.of}) AS `{name}`" for name, m in mode.measures.items()]
+        measures = [f"{one_value(m.of)} AS `{name}`" for name, m in mode.measures.items()]
         return result.selectExpr(*(f"`{column}`" for column in mode.by), *measures)
     if isinstance(mode, Upsert):
         name = FROM if mode.scd_type == 2 else SEQUENCE
         sequence = CHANGE_SEQUENCE if mode.envelope else ordering(result, mode.sequence_by)
-        return result.selectExpr("*", f"({sequence}) AS `{name}`")
+        return result.selectExpr("*", f"{sequence} AS `{name}`")
     return result
 
 

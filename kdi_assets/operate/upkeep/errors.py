@@ -173,11 +173,13 @@ class ErasedRowsFrozen(Terminal):
 class EraseUnfinished(Transient):
     """The rows left the table, and a copy of erased messages beside it is still there."""
 
-    is_repeatable = False  # the condition finds nothing any more
+    is_repeatable = False  # rows that left the table do not meet the condition any more
     stream: str
     table: str
     detail: str
 
     what_happened = "{stream}: the rows are erased, and their messages are still in {table}: {detail}"
     what_is_safe = "no replay and no list shows these messages; positions stay as they are."
-    what_to_run = "kdi erase {stream} --again --because WHY --yes"
+    what_to_run = (
+        "kdi erase {stream} --again --because WHY --yes   (of a table of removed rows: --where, with the condition)"
+    )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from kdi_assets.runtime.spark_internals import jvm_context
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
 REFUSE_SECONDS = 30.0
 """How long new clients are refused before a JVM is recycled, so that the attached ones can finish. A client waits twice
 as long for a driver."""
@@ -121,8 +122,10 @@ class Clients:
     def _cancel(self, client: Client) -> None:
         # The tags are for jobs in threads without the job group.
         reason = f"its client, process {client.pid}, has gone"
-        with suppress(Exception):  # a context that has ended takes no call, and its jobs have ended with it
+        try:
             cancel_jobs(self._context, client.group, client.session_tags, reason=reason)
+        except Exception:  # a context that has ended takes no call, and its jobs have ended with it
+            log.warning("the jobs of process %d could not be cancelled", client.pid, exc_info=True)
 
     def _status(self) -> dict[str, Any]:
         idle = self.idle_seconds()

@@ -15,7 +15,7 @@ import socketserver
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -29,7 +29,7 @@ from kdi_assets.runtime.errors import (
     DriverRuns,
     FolderNotWritable,
 )
-from kdi_assets.runtime.kernel import sources_digest
+from kdi_assets.runtime.jars import release_digest
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.runtime.whole_files import replace_file
 from kdi_assets.settings import Settings
@@ -44,7 +44,7 @@ class DriverAddress:
     Attributes:
         s3: ``s3_location`` of the driver.
         lake: The driver's lake; empty of drivers of before.
-        kernel: The digest of the sources of its kernels; the same.
+        kernel: ``release_digest`` of the driver; the same.
     """
 
     pid: int
@@ -64,13 +64,14 @@ class DriverAddress:
             DriverGone: There is no such file, or it is not a driver's.
         """
         try:
-            return cls(**json.loads(address_file(folder).read_text()))
+            said, known = json.loads(address_file(folder).read_text()), {field.name for field in fields(cls)}
+            return cls(**{name: value for name, value in said.items() if name in known})  # a later release says more
         except FileNotFoundError as missing:
             raise DriverGone(home=folder, reason="none has been started there, or it has ended") from missing
         except OSError as refused:
             reason = f"{address_file(folder)} cannot be read: {refused.strerror} (is it another user's?)"
             raise DriverGone(home=folder, reason=reason) from refused
-        except (ValueError, TypeError) as broken:
+        except (ValueError, TypeError, AttributeError) as broken:
             raise DriverGone(home=folder, reason=f"{address_file(folder)} is not a driver's file") from broken
 
     def publish(self, folder: Path) -> None:
@@ -87,7 +88,7 @@ class DriverAddress:
         """
         for part, theirs, ours in (
             ("Spark", self.spark_version, version("pyspark")),
-            ("the kernel", self.kernel or "of an earlier release", sources_digest()),
+            ("the jars and the kernel", self.kernel or "of an earlier release", release_digest()),
         ):
             if theirs != ours:
                 raise DriverDiffers(theirs=f"{part} {theirs}", ours=f"{part} {ours}")

@@ -28,7 +28,7 @@ from kdi_assets.runtime.driver.control import (
 from kdi_assets.runtime.driver.drivers import driver_folder
 from kdi_assets.runtime.errors import DriverJvmEnded, FolderNotWritable
 from kdi_assets.runtime.gateway import gateway_of, has_ended, is_stopped
-from kdi_assets.runtime.kernel import sources_digest
+from kdi_assets.runtime.jars import release_digest
 from kdi_assets.runtime.processes import stop_signals
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.runtime.spark_config import SESSION_CONFIG
@@ -194,7 +194,7 @@ def _accept_clients(folder: Path, settings: Settings, session: SparkSession, cli
             spark_version=session.version,
             s3=s3_location(settings),
             lake=settings.lake,
-            kernel=sources_digest(),
+            kernel=release_digest(),
         ).publish(folder)
         try:
             yield

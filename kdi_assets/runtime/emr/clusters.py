@@ -12,7 +12,7 @@ from typing import Any
 from kdi_assets.aws import is_transient
 from kdi_assets.errors import Transient
 from kdi_assets.runtime.emr.batch import STEPS, EmrBatch
-from kdi_assets.runtime.emr.errors import BatchFailed, BatchTooLong, EmrRefused, EmrUnanswered
+from kdi_assets.runtime.emr.errors import BatchFailed, BatchTooLong, ClusterDoesNotEnd, EmrRefused, EmrUnanswered
 
 LIVE = ("STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING")
 """States in which a cluster does not end yet."""
@@ -87,7 +87,7 @@ def run_to_its_end(
 
     Raises:
         BatchFailed: It ended otherwise.
-        BatchTooLong: It works for longer than it may.
+        BatchTooLong, ClusterDoesNotEnd: It works, or takes to end, for longer than it may.
         EmrUnanswered, EmrRefused: It was not started.
         LakeOnThisMachine: A cluster cannot see the lake.
     """
@@ -156,7 +156,7 @@ def _watch(
     client: Any, batch: EmrBatch, cluster: str, report: Callable[[str], None], poll_seconds: float
 ) -> SeenCluster:
     """Look at it until it has ended. That EMR does not answer for a while changes nothing about the cluster."""
-    until, shown = time.monotonic() + 60 * batch.most_minutes, ""
+    until, is_done, shown = time.monotonic() + 60 * batch.most_minutes, False, ""
     while True:
         seen: SeenCluster | None = None
         try:
@@ -168,9 +168,12 @@ def _watch(
             shown = line
         if seen and seen.state in ENDED:
             return seen
-        is_done = seen is not None and seen.has_done_all  # and ends by itself
+        if seen and seen.has_done_all and not is_done:  # it ends by itself
+            until, is_done = time.monotonic() + END_SECONDS, True
         is_old = seen is not None and not is_done and seen.minutes > batch.most_minutes
-        if is_old or time.monotonic() > until + (END_SECONDS if is_done else 0.0):
+        if is_old or time.monotonic() > until:
+            if is_done:
+                raise ClusterDoesNotEnd(batch=batch.name, cluster=cluster, minutes=round(END_SECONDS / 60))
             raise BatchTooLong(batch=batch.name, cluster=cluster, most_minutes=batch.most_minutes)
         time.sleep(poll_seconds)
 

@@ -49,9 +49,21 @@ class BatchTooLong(Terminal):
     cluster: str
     most_minutes: int
 
-    what_happened = "{batch}: cluster {cluster} works for more than {most_minutes} minutes, or does not end."
+    what_happened = "{batch}: cluster {cluster} works for more than {most_minutes} minutes."
     what_is_safe = f"the sensor that ends clusters ends it within minutes; {SAFE}"
     what_to_run = "aws emr terminate-clusters --cluster-ids {cluster}   (if the sensor is off)"
+
+
+class ClusterDoesNotEnd(Terminal):
+    """A cluster has done all steps of a batch, and does not end."""
+
+    batch: str
+    cluster: str
+    minutes: int
+
+    what_happened = "{batch}: cluster {cluster} has done all steps, and did not end in {minutes} minutes."
+    what_is_safe = "all that the batch had to do is done and committed."
+    what_to_run = "aws emr describe-cluster --cluster-id {cluster}   (what it waits for; it may go on costing)"
 
 
 class LakeOnThisMachine(Terminal):

@@ -278,7 +278,8 @@ def test_a_key_that_sql_reads_in_after_alone_is_refused_because_no_delete_would_
     lakeside: Lakeside, sent: str, read: str
 ) -> None:
     """Procedure: a key that Connect's JSON has in another form, such as MySQL's BINARY(16); its insert and its delete.
-    Pass: refused, and nothing is written; the way out of the refusal deletes the row.
+    Pass: refused, and nothing is written; the way out of the refusal deletes the row, and no key that the message's
+        key has in that other form.
     """
     values = "AP8=" if sent == "string" else 1_795_168_800_123_456
     kafka = "kafka struct<partition: int, offset: bigint>"
@@ -292,10 +293,12 @@ def test_a_key_that_sql_reads_in_after_alone_is_refused_because_no_delete_would_
 
     with pytest.raises(QueryMistake, match="Make `before` in sql of the same values"):
         lakeside.refine(refined_table(**fields, sql=f"SELECT op, before, kafka, {after} FROM changes"))
-    table = refined_table(**fields, sql=f"SELECT op, {before}, kafka, {after} FROM changes")
+    key = f"'{json.dumps({'id': values})}' AS message_key"
+    table = refined_table(**fields, sql=f"SELECT op, {before}, kafka, {key}, {after} FROM changes")
     lakeside.refine(table)
 
     assert not lakeside.rows(table.table)
+    assert len(lakeside.rows(f"{table.table}_deletes")) == 1
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])

@@ -29,7 +29,7 @@ from kdi_assets.operate.doctor.kafka import retention
 from kdi_assets.operate.doctor.machine import driver, jars, java, packages
 from kdi_assets.runtime.driver.control import ControlServer, DriverAddress, only_driver
 from kdi_assets.runtime.errors import JarDiffers, JarMissing
-from kdi_assets.runtime.kernel import sources_digest
+from kdi_assets.runtime.jars import release_digest
 from kdi_assets.settings import Settings
 from tests.formats.fake_registry import RunningRegistry
 from tests.unit.monitoring.backlogs import waits
@@ -131,7 +131,7 @@ def test_a_warm_driver_must_run_the_spark_that_is_installed(tmp_path: Path, vers
     idle.on_connect.return_value = {"pid": os.getpid(), "clients": [], "jobs": 0, "served": 0, "idle_seconds": 1.0}
     with ControlServer(idle, secret="known") as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        there = DriverAddress(os.getpid(), server.port, server.port, "known", version, kernel=sources_digest())
+        there = DriverAddress(os.getpid(), server.port, server.port, "known", version, kernel=release_digest())
         there.publish(tmp_path)
         look_at = partial(driver, Settings(home=tmp_path, lake="", driver="shared"))
 
@@ -150,7 +150,7 @@ def test_a_warm_driver_that_hangs_is_named_before_its_examination_takes_too_long
     settings = Settings(home=tmp_path, lake="", driver="shared")
     with only_driver(tmp_path), socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        DriverAddress(os.getpid(), port, port, "known", version("pyspark"), kernel=sources_digest()).publish(tmp_path)
+        DriverAddress(os.getpid(), port, port, "known", version("pyspark"), kernel=release_digest()).publish(tmp_path)
 
         (finding,) = side_by_side([Examination("driver", "shared", partial(driver, settings))], seconds=ALONE_SECONDS)
 

@@ -116,5 +116,5 @@ def test_a_lake_that_the_driver_cannot_write_names_the_folder_and_the_user(tmp_p
     lake = tmp_path / "file" / "lake"
     lake.parent.write_text("no folder")
 
-    with pytest.raises(FolderNotWritable, match=f"{lake}.*\n.*\n.*once user {whoami()} may write"):
+    with pytest.raises(FolderNotWritable, match=f"{lake}.*\n.*\n.*once user {whoami()} can"):
         refuse_unshared_lake(cast(Any, Untouched()), str(lake))

@@ -14,6 +14,7 @@ from deltalake import CommitProperties, Transaction, write_deltalake
 
 from kdi_assets import downstream
 from kdi_assets.delta.errors import TableNotMoved
+from kdi_assets.documents.loading.errors import Mistakes
 from kdi_assets.documents.loading.loader import LoadedFolder, load_folder
 from kdi_assets.documents.model.stream import Cluster, Stream, TopicPartition
 from kdi_assets.follow.refine import consumer
@@ -91,6 +92,15 @@ def test_a_root_is_the_same_folder_for_spark_and_for_all_others(
     if given != "lake":  # a document takes no path from here
         documents = written(tmp_path, a=CLUSTER + "---\n" + stream("bronze/far", more=f', lake: "{given}"'))
         assert load_folder(documents).streams["bronze/far"].table_uri(HERE) == f"{root}/bronze/far"
+
+
+@pytest.mark.parametrize("given", ["file:///srv/a%23b", "file:///srv/a%2520b", "s3://lake/a%3Fb"])
+def test_a_root_whose_name_others_would_read_as_another_one_is_refused(tmp_path: Path, given: str) -> None:
+    with pytest.raises(ValueError, match="nor its escape"):
+        Settings.from_environment({"KDI_LAKE": given})
+    documents = written(tmp_path, a=CLUSTER + "---\n" + stream("bronze/far", more=f', lake: "{given}"'))
+    with pytest.raises(Mistakes, match="nor its escape"):
+        load_folder(documents)
 
 
 def test_what_follows_a_table_reads_it_where_its_own_document_says(tmp_path: Path) -> None:

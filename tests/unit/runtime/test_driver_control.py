@@ -10,7 +10,7 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -32,7 +32,7 @@ from kdi_assets.runtime.driver.driver import run_driver
 from kdi_assets.runtime.driver.drivers import connect_to_driver, uses_warm_driver
 from kdi_assets.runtime.environment import whoami
 from kdi_assets.runtime.errors import DriverDiffers, DriverGone, DriverHangs, DriverOfOtherS3, FolderNotWritable
-from kdi_assets.runtime.kernel import sources_digest
+from kdi_assets.runtime.jars import release_digest
 from kdi_assets.runtime.s3_access import s3_location
 from kdi_assets.settings import DriverMode, Settings
 
@@ -78,7 +78,7 @@ def address_of(server: ControlServer, *, secret: str = SECRET) -> DriverAddress:
         control_port=server.port,
         secret=secret,
         spark_version="4.2.0",
-        kernel=sources_digest(),
+        kernel=release_digest(),
     )
 
 
@@ -199,6 +199,13 @@ def test_a_broken_file_is_taken_for_no_driver(tmp_path: Path, content: str) -> N
         ControlConnection(tmp_path, ask="attach")
 
 
+def test_the_file_of_a_later_release_is_a_drivers_file_with_more_in_it(tmp_path: Path) -> None:
+    here = DriverAddress(1, 2, 3, SECRET, "4.2.0", kernel="k")
+    address_file(tmp_path).write_text(json.dumps({**asdict(here), "later": True}))
+
+    assert DriverAddress.read(tmp_path) == here
+
+
 @pytest.mark.parametrize("before", ["starting", "killed", "ended"])
 def test_a_process_waits_for_a_driver_that_starts_or_follows(owner: Listener, tmp_path: Path, before: str) -> None:
     if before != "ended":
@@ -261,7 +268,10 @@ def test_a_driver_with_another_region_of_s3_is_refused_before_anything_is_writte
     assert [owner.told.get(timeout=5)[0] for _ in range(2)] == ["on_connect", "on_disconnect"]
 
 
-@pytest.mark.parametrize(("kernel", "said"), [("", "the kernel of an earlier release"), ("ab12", "the kernel ab12")])
+@pytest.mark.parametrize(
+    ("kernel", "said"),
+    [("", "the jars and the kernel of an earlier release"), ("ab12", "the jars and the kernel ab12")],
+)
 def test_a_driver_with_the_kernel_of_another_release_is_refused(
     server: ControlServer, tmp_path: Path, kernel: str, said: str
 ) -> None:
@@ -338,5 +348,5 @@ def test_a_driver_does_not_start_on_what_another_user_left(tmp_path: Path, left:
     else:
         (home / left).mkdir(parents=True)  # cannot be opened, not even by root
 
-    with pytest.raises(FolderNotWritable, match=f"write in {home}: .*\\n.*\\n.*user {whoami()} may write"):
+    with pytest.raises(FolderNotWritable, match=f"write in {home}: .*\\n.*\\n.*user {whoami()} can"):
         run_driver(Settings(home, "/lake"), report=print)

@@ -73,7 +73,8 @@ def test_a_statement_that_only_reads_is_typed_again(kdi_sql: Kdi, statement: str
     answer = kdi_sql(statement)
 
     (refused,) = answer.objects
-    assert (answer.code, refused["error"]["type"]) == (75, error)
+    code = 75 if error == "QueryInterrupted" else 1  # a script that repeats on 75 would insert twice
+    assert (answer.code, refused["error"]["type"]) == (code, error)
 
 
 def test_a_statement_that_may_be_committed_is_not_repeated_when_the_cluster_ends_the_application(

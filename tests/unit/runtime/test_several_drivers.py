@@ -39,7 +39,7 @@ from kdi_assets.runtime.driver.drivers import (
     uses_warm_driver,
 )
 from kdi_assets.runtime.errors import DriverDiffers, DriverGone, DriverRuns
-from kdi_assets.runtime.kernel import sources_digest
+from kdi_assets.runtime.jars import release_digest
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.settings import Settings
 from tests.waiting import wait_until
@@ -91,7 +91,7 @@ def running(
     with only_driver(folder), ControlServer(owner, secret=SECRET) as server:
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         there = DriverAddress(os.getpid(), jvm_port, server.port, SECRET, spark_version, lake=lake)
-        replace(there, kernel=sources_digest()).publish(folder)
+        replace(there, kernel=release_digest()).publish(folder)
         yield owner
         server.close_all()
 

@@ -230,7 +230,7 @@ def _side(rows: DataFrame, names: Sequence[str], rounded: Sequence[str], *, ours
     """One of the two: ``day``, ``content``, whose row it is, and of rounded columns the values and what is allowed."""
     from pyspark.sql import functions as F
 
-    # As JSON, because maps cannot be compared. 0.0 and -0.0 are equal: of two rows that differ in it alone, one stays.
+    # As JSON, because maps cannot be compared. Of two rows that differ in 0.0 and -0.0 alone, one stays; in columns.
     zero = {f.name: " + 0F" for f in rows.schema.fields if f.dataType.typeName() in ("double", "float")}
     values_of_row = (F.expr(f"`{name}`{zero.get(name, '')}").alias(name) for name in names)
     content = F.to_json(F.struct(*values_of_row), EXACT_JSON).alias("content")

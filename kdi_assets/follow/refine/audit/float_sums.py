@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdi_assets.documents.model.refined_modes import Aggregate
+from kdi_assets.follow.refine.columns import one_value
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -26,10 +27,11 @@ def float_sums(mode: Aggregate, schema: StructType) -> dict[str, str]:
     doubles = {f.name for f in schema.fields if f.dataType.typeName() == "double"}
     found = {}
     for name, measure in mode.measures.items():
-        apart = f"(count({measure.of}) * {_ROUNDING} * sum(abs(CAST({measure.of} AS double))))"
+        of = one_value(measure.of)
+        apart = f"(count({of}) * {_ROUNDING} * sum(abs(CAST({of} AS double))))"
         if measure.function == "sum" and name in doubles:
             found[name] = apart
         elif measure.function == "avg" and f"{name}_sum" in doubles:
             # The quotient is rounded once more in each computation.
-            found |= {f"{name}_sum": apart, name: f"try_divide(2 * {apart}, count({measure.of}))"}
+            found |= {f"{name}_sum": apart, name: f"try_divide(2 * {apart}, count({of}))"}
     return found

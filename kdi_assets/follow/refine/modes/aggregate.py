@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.delta.internals import bytes_of
 from kdi_assets.documents.model.refined_modes import Aggregate, Function
+from kdi_assets.follow.refine.columns import one_value
 from kdi_assets.follow.refine.inputs import Inputs, tasks_of
 from kdi_assets.follow.refine.read import computed_once, in_one_task, with_keys
 from kdi_assets.follow.refine.table_change import (
@@ -89,8 +90,7 @@ def _with_measures(state: DataFrame, mode: Aggregate) -> DataFrame:
 def _columns(mode: Aggregate) -> list[tuple[str, str, str, str]]:
     """Of each column that is kept: name, measured expression, how it is computed of rows, how of parts."""
     return [
-        # In parentheses: of "DISTINCT id" Spark would make a count that new rows cannot be added to.
-        (f"{name}{suffix}", f"({measure.of})", *how)
+        (f"{name}{suffix}", one_value(measure.of), *how)
         for name, measure in mode.measures.items()
         for suffix, how in _STATE[measure.function].items()
     ]

@@ -10,6 +10,7 @@ and recording it twice changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -62,6 +63,7 @@ from kdi_assets.follow.refine.table_change import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
 
 _LATE, _NEW, _WITHOUT_KEY = 1, 2, 4
 """Bits of the kinds of changes that are counted."""
@@ -173,13 +175,19 @@ def changes_of(rows: DataFrame, mode: Upsert) -> DataFrame:
 def _without_nulls(sequence: Column, rows: DataFrame) -> Column:
     """The sequence; null if a field of it is, which would come before all others and lose to them without a word."""
     from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
 
     (column,) = rows.select(sequence).schema.fields
-    if not isinstance(column.dataType, StructType):
-        return sequence
-    known = [sequence[field].isNotNull() for field in column.dataType.names]
-    return F.when(reduce(and_, known), sequence)
+    known = list(_known(sequence, column.dataType))
+    return F.when(reduce(and_, known), sequence) if len(known) > 1 else sequence
+
+
+def _known(value: Column, kind: DataType) -> Iterator[Column]:
+    """Whether a value is known, and each field in it."""
+    from pyspark.sql.types import StructType
+
+    yield value.isNotNull()
+    for field in kind.fields if isinstance(kind, StructType) else ():
+        yield from _known(value[field.name], field.dataType)
 
 
 def deletes_of(changes: DataFrame, mode: Upsert) -> DataFrame:

@@ -18,6 +18,7 @@ public final class PlainTime {
 
   private static final int TIME = 19;
   private static final int MOST_DIGITS = 6;
+
   /** Below the largest offset of a zone, 18 hours. */
   private static final int MOST_HOURS = 17;
 
