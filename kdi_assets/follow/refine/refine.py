@@ -17,7 +17,7 @@ from kdi_assets.delta.transaction import Staged
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.listeners.heard import FollowerWrite
 from kdi_assets.follow.listeners.listening import listening
-from kdi_assets.follow.refine.columns import HasOtherColumns, other_columns, refuse_frozen_columns
+from kdi_assets.follow.refine.columns import HasOtherColumns, one_value, other_columns, refuse_frozen_columns
 from kdi_assets.follow.refine.compute import Computed, compute
 from kdi_assets.follow.refine.entry import RefineEntry, metadata_of
 from kdi_assets.follow.refine.errors import NoDates, another_active
@@ -231,7 +231,7 @@ def _unmet(table: RefinedTableSpec, rows: DataFrame) -> dict[str, int]:
     """
     if not table.expectations:
         return {}
-    counts = [f"count_if(NOT coalesce({e.sql}, false)) AS {name}" for name, e in table.expectations.items()]
+    counts = [f"count_if(NOT coalesce({one_value(e.sql)}, false)) AS {name}" for name, e in table.expectations.items()]
     with spark_failures(table.name, "counting rows that do not meet expectations"):
         (found,) = rows.selectExpr(*counts).collect()
     unmet = {name: int(n) for name, n in found.asDict().items() if n}

@@ -138,7 +138,12 @@ def test_columns_that_upsert_does_not_make_stay_and_so_does_the_sequence(lakesid
         ({"mode": {"deduplicate": {"keys": ["id"], "order_by": "bytes DESC"}}}, "PARSE_SYNTAX_ERROR"),
         ({"mode": {"deduplicate": {"keys": ["id"], "order_by": "bytes DESC, id"}}}, "PARSE_SYNTAX_ERROR"),
         ({"mode": {"upsert": {"keys": ["id"], "sequence_by": "bytes DESC"}}}, "PARSE_SYNTAX_ERROR"),
+        (
+            {"mode": {"upsert": {"keys": ["id"], "sequence_by": "bytes", "apply_as_deletes": "op = 'd', true"}}},
+            "PARSE_SYNTAX_ERROR",
+        ),
         ({"expectations": {"known": {"sql": "wrong > 1"}}}, "wrong"),
+        ({"expectations": {"known": {"sql": "bytes > 99, true"}}}, "PARSE_SYNTAX_ERROR"),
         ({"sql": "SELECT *, bytes + 1 FROM events"}, "DELTA_INVALID_CHARACTERS"),
         ({"sql": "SELECT e.*, e.id AS ID FROM events e"}, "DELTA_DUPLICATE_COLUMNS_FOUND"),
         ({"sql": "SELECT *, INTERVAL '1' DAY AS d FROM events"}, "DELTA_UNSUPPORTED_DATA_TYPES"),

@@ -25,6 +25,7 @@ from kdi_assets.follow.refine.columns import (
     TO,
     HasOtherColumns,
     kept_columns,
+    one_value,
     other_columns,
     sequence_column,
 )
@@ -156,7 +157,7 @@ def changes_of(rows: DataFrame, mode: Upsert) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    deletes = F.expr(f"coalesce({mode.apply_as_deletes}, false)") if mode.apply_as_deletes else F.lit(False)
+    deletes = F.expr(f"coalesce({one_value(mode.apply_as_deletes)}, false)") if mode.apply_as_deletes else F.lit(False)
     sequence, at = F.expr(ordering(rows, mode.sequence_by)), coordinates_of(rows)
     if CHANGE_SEQUENCE in rows.columns:
         deletes, sequence, at = F.col(CHANGE_DELETES), F.col(CHANGE_SEQUENCE), F.col(CHANGE_AT)
