@@ -155,11 +155,12 @@ def test_a_sequence_of_text_is_refused_unless_it_is_cast_or_of_one_length(
     assert names(lakeside) == ["10000002"]
 
 
-def test_a_sequence_with_a_null_in_it_is_refused_until_the_null_has_a_place(lakeside: Lakeside) -> None:
+@pytest.mark.parametrize("sequence", ["struct(at, {})", "struct(at, struct(id, {}))"])
+def test_a_sequence_with_a_null_in_it_is_refused_until_the_null_has_a_place(lakeside: Lakeside, sequence: str) -> None:
     """Purpose: nulls come first, so by a null a newer change would lose without a word.
     Pass: refused by number, and nothing is committed; with the null last, the change is the newest one.
     """
-    table = upserted(sequence_by="struct(at, length(op))")
+    table = upserted(sequence_by=sequence.format("length(op)"))
     add(lakeside, change("a", at=1, offset=0))
     lakeside.refine(table)
     before = lakeside.version("silver/state")
@@ -168,7 +169,7 @@ def test_a_sequence_with_a_null_in_it_is_refused_until_the_null_has_a_place(lake
     with pytest.raises(NullKeys, match="1 new rows have a null key or sequence"):
         lakeside.refine(table)
     assert lakeside.version("silver/state") == before
-    lakeside.refine(upserted(sequence_by="struct(at, coalesce(length(op), 9))"))
+    lakeside.refine(upserted(sequence_by=sequence.format("coalesce(length(op), 9)")))
 
     assert names(lakeside) == ["b"]
 
