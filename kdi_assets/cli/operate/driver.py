@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kdi_assets.cli.options import AsJson
-from kdi_assets.cli.output import exit_if_refused, print_result
+from kdi_assets.cli.output import exit_if_refused, print_refusal, print_result
 from kdi_assets.settings import Settings
 
 app = typer.Typer(help="The warm driver: a JVM with Spark to which runs attach in half a second.", no_args_is_help=True)
@@ -81,16 +81,16 @@ def stop() -> None:
     from kdi_assets.runtime.driver.driver import stop_driver
     from kdi_assets.runtime.errors import DriverGone, DriverHangs
 
-    hung = []
+    hung: list[DriverHangs] = []
     for folder in _running(Settings.from_environment().home).values():
         try:
             stop_driver(folder)
         except DriverHangs as hangs:
             hung.append(hangs)
+            print_refusal(hangs)
         except DriverGone as gone:
             typer.echo(f"no warm driver runs for {gone.home}: {gone.reason}")
-    if hung:
-        raise hung[0]
+    exit_if_refused(hung)
 
 
 def _running(home: Path) -> dict[int, Path]:
