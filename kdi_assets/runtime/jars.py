@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -57,6 +57,7 @@ class Jar:
         return f"{module}-{version}.jar"
 
 
+@cache
 def release_digest() -> str:
     """A digest of what a driver's JVM has of a release: the locked jars, and the sources of the kernels."""
     return sources_digest(JARS_LOCK.read_text())

@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -22,7 +23,7 @@ from kdi_assets.messages.formats.registry.schemas import Schemas
 from kdi_assets.messages.topic_state import Retention
 from kdi_assets.operate.doctor import machine
 from kdi_assets.operate.doctor.disk import JAVAS_TEMPORARY, Space, disk, places, space_finding, spark_local_dirs
-from kdi_assets.operate.doctor.doctor import ALONE_SECONDS, Examination, side_by_side
+from kdi_assets.operate.doctor.doctor import ALONE_SECONDS, Examination, _of_machine, side_by_side
 from kdi_assets.operate.doctor.doctor import registry as look
 from kdi_assets.operate.doctor.finding import Verdict
 from kdi_assets.operate.doctor.kafka import retention
@@ -30,7 +31,7 @@ from kdi_assets.operate.doctor.machine import driver, jars, java, packages
 from kdi_assets.runtime.driver.control import ControlServer, DriverAddress, only_driver
 from kdi_assets.runtime.errors import JarDiffers, JarMissing
 from kdi_assets.runtime.jars import release_digest
-from kdi_assets.settings import Settings
+from kdi_assets.settings import DriverMode, Settings
 from tests.formats.fake_registry import RunningRegistry
 from tests.unit.monitoring.backlogs import waits
 from tests.unit.runtime.java_homes import told_java
@@ -140,6 +141,16 @@ def test_a_warm_driver_must_run_the_spark_that_is_installed(tmp_path: Path, vers
         server.close_all()
     assert finding.verdict is verdict
     assert (finding.found == "driver differs") == (verdict is Verdict.WRONG)
+
+
+@pytest.mark.parametrize(("mode", "runs", "asked"), [("auto", True, 1), ("auto", False, 0), ("own", True, 0)])
+def test_with_auto_a_driver_that_runs_is_asked_too_because_sessions_may_do_without_it(
+    tmp_path: Path, mode: DriverMode, runs: bool, asked: int
+) -> None:
+    with only_driver(tmp_path) if runs else nullcontext():
+        found = [e for e in _of_machine(Settings(home=tmp_path, lake="/lake", driver=mode), ()) if e.name == "driver"]
+
+    assert len(found) == asked
 
 
 def test_a_warm_driver_that_hangs_is_named_before_its_examination_takes_too_long(
