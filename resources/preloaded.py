@@ -1,7 +1,8 @@
 """Imports of the process whose forks are the runs of a code server (``kdi_assets.resources.code_server``).
 
-No import here may start a thread, because a fork loses it: each run imports deltalake and pyarrow itself. No state that
-can change may be kept: each run opens Dagster's instance and reads the documents itself.
+A fork has the importing thread alone. So no import here may need another one: those that numpy, pyarrow and deltalake
+start are OpenBLAS' and jemalloc's, which prepare for forks. No state that can change may be kept: each run opens
+Dagster's instance and reads the documents itself.
 """
 
 from __future__ import annotations
@@ -23,6 +24,14 @@ DECODERS = tuple(
     for module in ("avro.decoder", "json", "json_schema.decoders", "protobuf.decoder", "registry.schemas")
 )
 """Of formats that most streams have; a stream imports only its own, which here would be in each run."""
+CLIENTS = (
+    "deltalake",
+    "pyarrow.acero",
+    "pyspark.sql.classic.dataframe",
+    "kdi_assets.messages.kafka.source",
+    "kdi_assets.runtime.driver.attach",
+)
+"""What most drains ask Kafka, tables and Spark with, which in each run would take half a second."""
 
 
 @contextmanager
@@ -37,7 +46,7 @@ def _errors_logged() -> Iterator[None]:
 forking = os.getpid()
 # When this process dies, the code server counts its runs as dead, and Dagster retries them: so they must end.
 os.register_at_fork(after_in_child=lambda: killed_with_parent(forking))
-for module in (*MODULES_OF_RUNS, "pyspark.sql", *DECODERS, os.environ["KDI_DEFINITIONS_MODULE"]):
+for module in (*MODULES_OF_RUNS, *CLIENTS, *DECODERS, os.environ["KDI_DEFINITIONS_MODULE"]):
     with _errors_logged():
         import_module(module)
 with _errors_logged(), DagsterInstance.get():  # imports its storage
