@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kdi_assets.streams.audit.source_comparison import Comparison
 
 FROM, TO, PARTITION = "--from", "--to", "--partition"
+OTHER_WAYS = 'docs/operations.md, "An audit that is not complete"'
 OnlyPartition = Annotated[
     str | None,
     typer.Option(PARTITION, "--topic-partition", metavar="TOPIC/NUMBER", help="Only this one; default: all."),
@@ -134,13 +135,16 @@ def _typed_bounds(
 
 
 def _details(report: AuditReport) -> list[str]:
-    """Each missing, doubled and deleted range, and the notes."""
+    """Each missing, doubled and deleted range, the notes, and what to run."""
     lines = [f"  missing: {hole}, {counted(hole.range.offset_count, 'offset')}" for hole in report.holes]
     lines += [f"  twice:   {double}, {counted(double.range.offset_count, 'offset')}" for double in report.doubles]
     lines += [f"  deleted: {deletion}" for deletion in report.deletions]
     lines += [f"  note:    {note}" for note in report.notes]
     if orphaned := report.orphaned_dead_letters:
         lines.append(f"  note:    {counted(orphaned, 'letter')} of attempts that never committed do not count")
+    if commands := report.commands():
+        lines.append("  Run:  " + "\n        ".join(commands))
+        lines.append(f"        (other ways, and what they need: {OTHER_WAYS})")
     return lines
 
 

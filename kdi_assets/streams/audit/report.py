@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from kdi_assets.documents.model.stream import OffsetRange
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 
 SHOWN = 20
 """Most ranges that a report lists."""
@@ -147,6 +147,18 @@ class AuditReport:
         faults = [f"{self.missing:,} missing: {_first(self.holes)}"] if self.missing else []
         faults += [f"{self.twice:,} twice: {_first(self.doubles)}"] if self.twice else []
         return "NOT COMPLETE: " + ("; ".join(faults) or "the ledger and the rows disagree")
+
+    def commands(self) -> tuple[str, ...]:
+        """What makes the table complete again, as far as the source has the messages; empty if nothing is to do."""
+        first: dict[TopicPartition, int] = {}
+        for hole in self.holes:
+            first.setdefault(hole.range.topic_partition, hole.range.start)  # the holes are in order
+        rewind = f"kdi resolve {self.stream} rewind --topic-partition"
+        found = [f"{rewind} {tp} --to {start}; then kdi drain {self.stream}" for tp, start in first.items()]
+        if self.doubles:
+            replay = f"kdi replay {self.stream} --from DATE --to DATE --yes"
+            found.append(f"{replay}   (the dates of the rows that are there twice)")
+        return tuple(found)
 
     def fields(self) -> dict[str, object]:
         """The form in JSON."""

@@ -24,6 +24,7 @@ from kdi_assets.streams.audit.coverage import coverage
 from kdi_assets.streams.audit.report import Hole
 from kdi_assets.streams.ledger.history import LiveHistory
 from kdi_assets.streams.replay.dead_letter_filter import DeadLetterFilter
+from kdi_assets.streams.replay.replay_dates import replay_dates
 from kdi_assets.streams.resolve.errors import NothingToResolve
 from kdi_assets.streams.rules.errors import SchemaDisagrees
 from tests.broker.tables.audits import adds_up, both_ways
@@ -92,6 +93,38 @@ def test_missing_and_doubled_offsets_are_reported_with_the_commits_that_removed_
     assert (beside.complete, beside.missing, beside.deleted) == (False, 0, before.rows - beside.rows + beside.twice)
     assert (beside.twice, {d.versions for d in beside.doubles}) == (whole.twice, {(1, 3)})
     assert adds_up(whole) and adds_up(beside)
+
+
+def test_what_an_audit_that_is_not_complete_says_to_run_makes_it_complete(driven: DrivenFactory) -> None:
+    """Procedure: an overwrite leaves rows out, an append adds others a second time; replay the dates of the latter.
+    In a copy, insert the former from the version before the overwrite; in the table itself, rewind, and drain.
+    """
+    web = driven(partitions=1)
+    produced = web.produce(60)
+    web.drain()
+    rows = DeltaTable(web.uri).to_pyarrow_table()
+    write_deltalake(web.uri, rows.filter(pc.invert(offsets_of(rows, 21, 24))), mode="overwrite")
+    write_deltalake(web.uri, rows.filter(offsets_of(rows, 40, 43)), mode="append")
+    wrong = web.audit()
+
+    dates = pc.unique(rows.filter(offsets_of(rows, 40, 43))["date"]).to_pylist()
+    replay_dates(web.stream, lake=web.lake, session=web.session, first=min(dates), last=max(dates))
+    no_doubles, inserted = web.audit(), web.copied(f"{web.lake}_inserted")
+    older = f"SELECT * FROM delta.`{inserted.uri}` VERSION AS OF 1 WHERE meta.kafka.offset BETWEEN 21 AND 23"
+    web.session().sql(f"INSERT INTO delta.`{inserted.uri}` {older}")
+    web.resolve("rewind", topic_partition=web.tp(), to=21)
+    web.drain()
+
+    name = web.stream.name
+    assert (wrong.missing, wrong.twice) == (3, 3)
+    assert wrong.commands() == (
+        f"kdi resolve {name} rewind --topic-partition {web.tp()} --to 21; then kdi drain {name}",
+        f"kdi replay {name} --from DATE --to DATE --yes   (the dates of the rows that are there twice)",
+    )
+    assert (no_doubles.missing, no_doubles.twice) == (3, 0)
+    assert inserted.audit().complete
+    assert (web.audit().complete, web.audit().commands()) == (True, ())
+    web.assert_each_offset_once(produced)
 
 
 def test_a_table_that_a_drain_takes_over_needs_no_decision_and_its_audit_begins_where_the_other_writer_ended(

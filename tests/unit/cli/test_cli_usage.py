@@ -19,6 +19,9 @@ from typer.models import CommandInfo
 from typer.testing import CliRunner
 
 from kdi_assets.cli.app import COMMANDS, app_for
+from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.streams.audit import audit as audits
+from kdi_assets.streams.audit.report import AuditReport, Double, Hole
 from tests.documents import stream, written
 from tests.typed import Kdi, assert_wrong_usage
 
@@ -311,6 +314,25 @@ def test_help_names_the_exit_codes() -> None:
     answer = CliRunner().invoke(app_for(()), ["--help"])
 
     assert "0 done, 1 someone must decide, 2 usage, 75 a retry helps" in " ".join(answer.stdout.split())
+
+
+def test_an_audit_that_is_not_complete_says_what_to_run(kdi: Kdi, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each topic partition, from its first missing offset on; and a replay for all that is there twice."""
+    one, two = (TopicPartition("orders", number) for number in (0, 1))
+    holes = [Hole(OffsetRange(tp, start, start + 2), 1) for tp, start in ((one, 3), (one, 7), (two, 2))]
+    doubles = (Double(OffsetRange(one, 9, 10)),)
+    report = AuditReport(False, "bronze/orders", missing=6, twice=1, holes=tuple(holes), doubles=doubles)
+    monkeypatch.setattr(audits, "audit", lambda *_, **__: report)
+
+    answer = kdi("audit", "bronze/orders")
+
+    assert answer.code == 1
+    assert answer.out.splitlines()[-4:] == [
+        "  Run:  kdi resolve bronze/orders rewind --topic-partition orders/0 --to 3; then kdi drain bronze/orders",
+        "        kdi resolve bronze/orders rewind --topic-partition orders/1 --to 2; then kdi drain bronze/orders",
+        "        kdi replay bronze/orders --from DATE --to DATE --yes   (the dates of the rows that are there twice)",
+        '        (other ways, and what they need: docs/operations.md, "An audit that is not complete")',
+    ]
 
 
 def test_an_audit_that_is_refused_does_not_stop_the_others(kdi: Kdi, lake: str) -> None:

@@ -47,7 +47,7 @@ def every_offset_accounted_for(subject: CheckSubject, *, audit: Audit = audit) -
         if nothing.knows_ledger:
             raise
         return NO_TABLE
-    known = {f.name: getattr(report, f.name) for f in fields(report)}
+    known = {f.name: getattr(report, f.name) for f in fields(report)} | {"what to run": report.commands()}
     return CheckResult(
         "passed" if report.complete else "error",
         report.line(),
