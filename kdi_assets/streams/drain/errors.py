@@ -27,8 +27,9 @@ class DeadLettersReplaced(Terminal):
     )
     what_is_safe = "the rows of the stream's own table; positions stay as they are."
     what_to_run = (
-        "kdi resolve {stream} adopt-dead-letters   (accepts what is there; to bring letters back, if it is the same "
-        "table, first kdi sql 'RESTORE TABLE delta.`{uri}` TO VERSION AS OF {recorded_version}')"
+        "kdi resolve {stream} adopt-dead-letters   (accepts what is there; to bring letters back, first move them here "
+        "if the stream's table was moved alone; or, if it is the same table, first kdi sql 'RESTORE TABLE delta."
+        "`{uri}` TO VERSION AS OF {recorded_version}')"
     )
 
 
