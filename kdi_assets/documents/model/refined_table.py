@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from datetime import date, datetime
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
@@ -254,17 +255,19 @@ class RefinedTableSpec(Declared, InLake):
         """Path or URI of the table with the keys and sequences of deletes, which a late change must not bring back."""
         return f"{self.table_uri(lake)}_deletes"
 
-    def definition(self, function_source: str = "") -> str:
+    def definition(self, function_source: str = "", table_ids: Mapping[str, str] = MappingProxyType({})) -> str:
         """A digest of all that decides which rows the table has; another one means that all rows are computed again.
 
         Args:
             function_source: The source text of the function that ``python`` names.
+            table_ids: Of upstream tables by their paths: Delta's ids in place of the paths. This digest stays the same
+                if an upstream table is renamed, and the one with paths if it is replaced.
         """
         said = {name: value for name, value in asdict(self.mode).items() if value is not None}
         if isinstance(self.mode, Upsert):
             said["columns"] = "sequence_at"  # tables of releases without this column are computed again
         said.pop("remember_deletes", None)  # decides about changes that come later, and not about the rows of now
         mode = {"mode": type(self.mode).__name__, **said}
-        tables = [(upstream.table, upstream.view) for upstream in self.upstreams]
+        tables = [(table_ids.get(upstream.table, upstream.table), upstream.view) for upstream in self.upstreams]
         text = json.dumps([tables, self.sql, self.python, function_source, mode, self.partition_by], default=list)
         return sha256(text.encode()).hexdigest()[:16]

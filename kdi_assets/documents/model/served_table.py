@@ -189,4 +189,17 @@ class ServedTableSpec(Declared, InLake):
     @property
     def definition(self) -> str:
         """A digest of what decides the rows in the database; with another, all rows are compared or loaded again."""
-        return sha256(json.dumps([self.table, self.keys, self.columns]).encode()).hexdigest()[:16]
+        return self._definition(self.table)
+
+    def has_definition(self, digest: str, *, table: str) -> bool:
+        """Whether a digest is that of this document, when its Delta table had another path.
+
+        A table that was renamed keeps its id, which is compared beside this.
+
+        Args:
+            table: The path that the Delta table had when the digest was made.
+        """
+        return digest == self._definition(table)
+
+    def _definition(self, table: str) -> str:
+        return sha256(json.dumps([table, self.keys, self.columns]).encode()).hexdigest()[:16]

@@ -137,12 +137,15 @@ class ChangedByOthers(Terminal):
 
 
 class TableNotRefined(Terminal):
-    """The path of a refined table holds rows of another writer."""
+    """The path of a refined table holds rows of another writer, or of a refined table with another path."""
 
     table: str
     uri: str
 
-    what_happened = "{table}: {uri} has rows, and its log has no bookmark: another writer made the table."
+    what_happened = (
+        "{table}: {uri} has rows, and its log has no bookmark of this name: another writer made the table, or a "
+        "document with another path."
+    )
     what_is_safe = "nothing was written."
     what_to_run = "kdi refine {table}   (first write another path in the document, named here; or move {uri} away)"
 

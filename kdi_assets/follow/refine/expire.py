@@ -88,7 +88,7 @@ def _commit(
             bookmark_transactions,
             table.name,
             consumed,
-            definition=plan.definition,
+            definitions=plan.definitions,
             deletes=plan.deletes,
             ends=True,
             frozen=plan.kept.frozen_before,

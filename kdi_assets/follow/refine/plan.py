@@ -40,7 +40,7 @@ class RefinePlan:
         dates: For ``dates``: which.
         deletes: The version of the table of deletes that belongs to the rows; ``None``: there is none.
         committed: The version of the newest refinement that the rows come from; ``None``: none, or it is unknown.
-        definition: A digest of the document and of its function. Another one than that of the rows computes all again.
+        definitions: Digests of the document and of its function. If the rows have none of them, all are computed again.
         kept: The dates that may be computed.
     """
 
@@ -53,7 +53,7 @@ class RefinePlan:
     dates: frozenset[date] = frozenset()
     deletes: int | None = None
     committed: int | None = None
-    definition: str = ""
+    definitions: tuple[str, ...] = ()
     kept: KeptDates = KeptDates()
 
     @property
@@ -135,15 +135,16 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
         QueryMistake: Nobody knows the source of the document's function.
         KdiError: A log cannot be read.
     """
-    definition = table.definition(function_source(table))
+    source = function_source(table)
     log = TableLog.open(table.table_uri(lake))
     if log is None and not rebuild:
         _refuse_unmoved(table, lake)
     bookmarks = _bookmarks(table, log, rebuild=rebuild) if log else None
     opened = _opened_upstreams(table, lake, bookmarks)
+    definitions = definitions_of(table, source, opened)
     kept = read_kept_dates(table, log, opened)
     changes = _changes(table, opened, kept)
-    kind, why, dates = _how(table, bookmarks, changes, definition=definition, rebuild=rebuild)
+    kind, why, dates = _how(table, bookmarks, changes, definitions=definitions, rebuild=rebuild)
     altered = _alteration(table, log, bookmarks)
     if kind != "rebuild" and altered:
         kind, why, dates = "rebuild", altered, frozenset()
@@ -155,9 +156,21 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     version, table_id = (log.version, log.table_id) if log else (-1, "")
     committed = bookmarks.committed if bookmarks else None
     attempt_id = str(uuid.uuid4())
-    plan = RefinePlan(attempt_id, version, table_id, changes, kind, why, dates, deletes, committed, definition, kept)
-    same_rows = bookmarks is not None and bookmarks.has_definition(definition) and not altered
+    plan = RefinePlan(attempt_id, version, table_id, changes, kind, why, dates, deletes, committed, definitions, kept)
+    same_rows = bookmarks is not None and bookmarks.has_definition(definitions) and not altered
     return plan.without_frozen(table.name, table.table_uri(lake), same_rows=same_rows)
+
+
+def definitions_of(
+    table: RefinedTableSpec, function_source: str, opened: Mapping[str, OpenedUpstream]
+) -> tuple[str, str]:
+    """The digests of what decides which rows a table has: by the paths of its upstream tables, and by their ids.
+
+    Rows of either are as the document makes them. A table that is renamed keeps its id, and one that is replaced its
+    path, which an older release compares alone.
+    """
+    ids = {path: found.log.table_id for path, found in opened.items()}
+    return table.definition(function_source), table.definition(function_source, ids)
 
 
 def _refuse_unmoved(table: RefinedTableSpec, lake: str) -> None:
@@ -244,14 +257,14 @@ def _how(
     bookmarks: Bookmarks | None,
     changes: Sequence[UpstreamChanges],
     *,
-    definition: str,
+    definitions: Collection[str],
     rebuild: bool,
 ) -> tuple[RefineKind, str, frozenset[date]]:
     if rebuild:
         return "rebuild", "requested", frozenset()
     if bookmarks is None or bookmarks.committed is None:
         return "rebuild", "the table is new", frozenset()
-    if not bookmarks.has_definition(definition):
+    if not bookmarks.has_definition(definitions):
         return "rebuild", "the document computes other rows than before", frozenset()
     fresh = [c for c in changes if c.kind != "nothing"]
     if not fresh:

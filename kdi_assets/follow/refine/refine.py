@@ -162,7 +162,7 @@ def _committed(
         bookmark_transactions,
         table.name,
         plan.consumed,
-        definition=plan.definition,
+        definitions=plan.definitions,
         deletes=plan.deletes,
         ends=plan.kept.first is not None,
         frozen=plan.kept.frozen_before,

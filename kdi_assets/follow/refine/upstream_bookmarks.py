@@ -62,9 +62,9 @@ class Bookmarks:
             return None
         return self.markers.version_of(bookmark_id(self.consumer, table_id))
 
-    def has_definition(self, definition: str) -> bool:
-        """Whether the newest commit of ours was made by this definition."""
-        return self.markers.holds(definition_id(self.consumer, definition))
+    def has_definition(self, definitions: Collection[str]) -> bool:
+        """Whether the newest commit of ours was made by this definition, by one of its digests."""
+        return any(self.markers.holds(definition_id(self.consumer, digest)) for digest in definitions)
 
     @property
     def deletes(self) -> int | None:
@@ -84,7 +84,7 @@ def marker_id(consumer: str, table_id: str) -> str:
 
 
 def definition_id(consumer: str, definition: str) -> str:
-    """Transaction id that names the definition, valid while it holds."""
+    """Transaction id that names a digest of the definition, valid while it holds."""
     return f"{consumer}|definition|{definition}"
 
 
@@ -112,7 +112,7 @@ def bookmark_transactions(
     consumed: Mapping[str, int],
     version: int,
     *,
-    definition: str = "",
+    definitions: Collection[str] = (),
     deletes: int | None = None,
     ends: bool = False,
     frozen: date | None = None,
@@ -123,13 +123,14 @@ def bookmark_transactions(
     Args:
         consumed: By the id of each upstream table, the version up to which it is consumed, inclusive.
         version: The version of the commit.
+        definitions: The digests of the document.
         deletes: The version of the table of deletes, if there is one.
         ends: Whether some dates are computed no longer, or are kept no longer.
         frozen: The first date that is still computed, if an upstream table keeps no earlier ones.
         kept: Of a commit that removes dates: ``delta.markers.kept_from_id``, with the first date that is kept.
     """
     names = [version_id(consumer), *(marker_id(consumer, table_id) for table_id in consumed)]
-    names += [definition_id(consumer, definition)] if definition else []
+    names += [definition_id(consumer, digest) for digest in definitions]
     bookmarks = {bookmark_id(consumer, table_id): upto for table_id, upto in consumed.items()}
     format_ = FORMAT_OF_KEPT_DATES if ends else FORMAT
     of_commit = {deletes_id(consumer): -1 if deletes is None else deletes, format_id(consumer): format_}

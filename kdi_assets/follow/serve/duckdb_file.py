@@ -50,8 +50,9 @@ _CREATE = """CREATE TABLE IF NOT EXISTS kdi_served (target text PRIMARY KEY, sou
 
 @dataclass(frozen=True, slots=True)
 class ConsumedByFile:
-    """What the file says of a table."""
+    """What the file says of a table, as ``ConsumedVersion``."""
 
+    table: str
     table_id: str
     version: int
     definition: str
@@ -93,13 +94,15 @@ class DuckDbServing:
                 statement = f'DROP TABLE "{self.target.table}";'
                 raise TableNotOurs(target=self.served.name, found="table", statement=statement)
             self.at("planned")
-            newest = (log.table_id, log.version, self.served.definition)
-            same = consumed is not None and (consumed.table_id, consumed.version, consumed.definition) == newest
-            if same and exists and not rebuild:
+            if consumed and exists and not rebuild and self._has_all_rows(consumed, log):
                 return self._report(log.version, consumed, "nothing", rows=0, began=began)
             rows = self._replace(connection, log, columns, consumed)
         self.at("published")
         return self._report(log.version, consumed, "load", rows=rows, began=began)
+
+    def _has_all_rows(self, consumed: ConsumedByFile, log: TableLog) -> bool:
+        same_rows = (consumed.table_id, consumed.version) == (log.table_id, log.version)
+        return same_rows and self.served.has_definition(consumed.definition, table=consumed.table)
 
     def _replace(
         self,
@@ -251,9 +254,9 @@ def _consumed(connection: duckdb.DuckDBPyConnection, table: str) -> ConsumedByFi
     query = "SELECT count(*) FROM information_schema.tables WHERE table_name = 'kdi_served'"
     if not _row(connection, query)[0]:
         return None
-    query = "SELECT table_id, version, definition, epoch_us(committed_at) FROM kdi_served WHERE target = ?"
+    query = "SELECT source, table_id, version, definition, epoch_us(committed_at) FROM kdi_served WHERE target = ?"
     row = connection.execute(query, [table]).fetchone()
-    return ConsumedByFile(row[0], row[1], row[2], _moment(row[3])) if row else None
+    return ConsumedByFile(row[0], row[1], row[2], row[3], _moment(row[4])) if row else None
 
 
 def _table_exists(connection: duckdb.DuckDBPyConnection, table: str) -> bool:

@@ -66,18 +66,18 @@ def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> Ser
         changes = changes_since(source.log, since, all_dates=True)
     except KdiError as refusal:
         return ServedStatus(served, refusal=refusal)
+    same = state is not None and served.has_definition(state.definition, table=state.table)
     why = ""
     if recorded and not is_there:
         why = "its table is no longer in the database"
     elif state is None or since is None:
         why = "its rows are not served yet"
-    elif state.definition != served.definition:
+    elif not same:
         why = "the document has changed"
     elif changes.kind != "nothing":
         why = "new rows"
     committed_at = state.committed_at if state and since is not None else None
     served_until = recorded.committed_at if recorded and not is_there else None
-    same = state is not None and state.definition == served.definition
     return ServedStatus(
         served,
         since,

@@ -15,6 +15,7 @@ from kdi_assets.documents.model.message_rules import ColumnContract
 from kdi_assets.documents.model.refined_modes import Deduplicate
 from kdi_assets.documents.model.refined_table import RefinedTableSpec, Upstream
 from kdi_assets.errors import KdiError
+from kdi_assets.follow.refine.audit.audit import audit_refined
 from kdi_assets.follow.refine.row_errors import (
     ColumnsFrozen,
     DateNotKept,
@@ -23,7 +24,7 @@ from kdi_assets.follow.refine.row_errors import (
     RowsNotOneByOne,
     RowsUnmet,
 )
-from tests.refined import COPY, D1, FIRST, MORE, STATE, SUMS, Lakeside, refined_table
+from tests.refined import COPY, D1, D2, FIRST, MORE, STATE, SUMS, Lakeside, refined_table
 
 
 def test_another_definition_computes_all_rows_again(lakeside: Lakeside) -> None:
@@ -35,6 +36,26 @@ def test_another_definition_computes_all_rows_again(lakeside: Lakeside) -> None:
 
     assert (report.kind, report.why) == ("rebuild", "the document computes other rows than before")
     lakeside.assert_as_computed_at_once(other)
+
+
+def test_a_refined_table_with_frozen_rows_follows_its_upstream_table_under_another_name(lakeside: Lakeside) -> None:
+    """Procedure: refine, and remove the first date upstream; rename the upstream table; then rename it once more."""
+    lakeside.append([*FIRST, *MORE])
+    lakeside.refine(COPY)
+    lakeside.expire(D2)
+    frozen = lakeside.rows(COPY.table)
+    kinds: list[str] = []
+
+    for was, name in (("events", "renamed"), ("renamed", "again")):
+        Path(lakeside.uri(f"bronze/{was}")).rename(lakeside.uri(f"bronze/{name}"))
+        renamed = replace(COPY, upstreams=(Upstream(f"bronze/{name}", "events"),))
+        lakeside.append([(9, "c", 1, "i", D2)], f"bronze/{name}")
+        kinds.append(lakeside.refine(renamed).kind)
+    audit = audit_refined(renamed, lake=lakeside.lake, session=lambda: lakeside.spark, everything=True)
+
+    assert "rebuild" not in kinds
+    assert sum((lakeside.rows(COPY.table) - frozen).values()) == 2
+    assert audit.equal and audit.first == D2
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
+from shutil import copytree
 
 import pytest
 from pyspark.sql import SparkSession
@@ -96,6 +99,24 @@ def test_a_new_column_is_added_and_columns_of_the_document_are_the_only_ones(
     report = chosen.serve()
     assert (report.kind, report.why) == ("load", "the document has other keys or columns")
     assert chosen.rows()[(3,)] == {"id": 3, "price": Decimal("1.50")}
+
+
+def test_a_delta_table_that_was_renamed_is_followed_and_another_one_is_compared(numbers: ServedDelta) -> None:
+    """Pass: the renamed one is read by its changes; another one at a new path is told from a changed document."""
+    numbers.serve()
+    renamed = replace(numbers, served=replace(numbers.served, table="gold/renamed"))
+    other = replace(numbers, served=replace(numbers.served, table="gold/other"))
+    Path(numbers.uri).rename(renamed.uri)
+    renamed.sql("INSERT INTO {t} VALUES (100, 1, 'new')")
+    copytree(renamed.uri, other.uri)
+    other.sql("CREATE OR REPLACE TABLE {t} USING delta AS SELECT * FROM {t}")
+
+    followed, again = renamed.serve(), renamed.serve()
+    compared = other.serve()
+
+    assert (followed.kind, followed.upserted, again.kind) == ("changes", 1, "nothing")
+    assert (compared.kind, compared.why) == ("difference", "the Delta table was replaced by another one")
+    other.assert_served()
 
 
 def test_a_key_that_had_two_rows_between_two_runs_does_not_keep_the_wrong_one(numbers: ServedDelta) -> None:

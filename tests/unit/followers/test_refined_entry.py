@@ -139,7 +139,7 @@ def test_a_refined_table_whose_own_column_was_replaced_by_one_of_its_name_is_com
     upstream, output = tmp_path / "bronze/events", tmp_path / COPY.table
     write_deltalake(upstream, pa.table({"id": [1]}))
     made = bookmark_transactions(
-        COPY.name, {str(DeltaTable(upstream).metadata().id): 0}, 0, definition=COPY.definition()
+        COPY.name, {str(DeltaTable(upstream).metadata().id): 0}, 0, definitions=[COPY.definition()]
     )
     properties = CommitProperties(app_transactions=[Transaction(*each) for each in made.items()])
     row = pa.table({"id": [1], "date": [date(2026, 1, 1)]})

@@ -205,7 +205,7 @@ def test_a_look_at_the_ledger_asks_for_each_transaction_id_once(lake: str, asked
 def test_a_plan_of_nothing_new_asks_for_each_transaction_id_once(tmp_path: Path, asked: list[str]) -> None:
     write_deltalake(tmp_path / "bronze/events", pa.table({"id": [1]}))
     upstream_id = str(DeltaTable(tmp_path / "bronze/events").metadata().id)
-    made = bookmark_transactions(COPY.name, {upstream_id: 0}, 0, definition=COPY.definition())
+    made = bookmark_transactions(COPY.name, {upstream_id: 0}, 0, definitions=[COPY.definition()])
     properties = CommitProperties(app_transactions=[Transaction(*each) for each in made.items()])
     row = pa.table({"id": [1], "date": [date(2026, 1, 1)]})
     write_deltalake(tmp_path / COPY.table, row, partition_by=["date"], commit_properties=properties)

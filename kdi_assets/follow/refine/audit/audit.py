@@ -25,7 +25,7 @@ from kdi_assets.follow.refine.kept_dates import KeptDates, dates_of, read_kept_d
 from kdi_assets.follow.refine.modes.aggregate import groups
 from kdi_assets.follow.refine.modes.deduplicate import first_rows
 from kdi_assets.follow.refine.modes.upsert import newest_states
-from kdi_assets.follow.refine.plan import RefinePlan
+from kdi_assets.follow.refine.plan import RefinePlan, definitions_of
 from kdi_assets.follow.refine.read import of_kept_dates
 from kdi_assets.follow.refine.transform import function_source
 from kdi_assets.follow.refine.upstream_bookmarks import Bookmarks, read_bookmarks
@@ -96,6 +96,8 @@ def audit_refined(
     """
     bookmarks = _bookmarks(table, lake)
     opened = {u.table: _consumed(table, u.table, u.table_uri(lake), bookmarks) for u in table.upstreams}
+    if not bookmarks.has_definition(definitions_of(table, function_source(table), opened)):
+        raise NotRecomputable(table=table.name, why="the document computes other rows than it did for the last commit")
     kept = read_kept_dates(table, TableLog.existing(table.table_uri(lake), bookmarks.version), opened)
     changes = tuple(_at_bookmark(u.view, u.table, opened[u.table]) for u in table.upstreams)
     plan = RefinePlan("", bookmarks.version, bookmarks.log.table_id, changes, "rebuild", kept=kept)
@@ -139,8 +141,6 @@ def _bookmarks(table: RefinedTableSpec, lake: str) -> Bookmarks:
     bookmarks = read_bookmarks(log, table.name, alone=False) if log else None
     if bookmarks is None or bookmarks.committed is None:
         raise NotRecomputable(table=table.name, why="it was never refined")
-    if not bookmarks.has_definition(table.definition(function_source(table))):
-        raise NotRecomputable(table=table.name, why="the document computes other rows than it did for the last commit")
     return bookmarks
 
 

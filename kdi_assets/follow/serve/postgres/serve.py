@@ -158,7 +158,7 @@ class PostgresServing:
     def _reason_for_all_rows(self, consumed: ConsumedVersion, *, same: bool, rebuild: bool) -> str:
         if rebuild:
             return "a rebuild was requested"
-        if consumed.definition != self.served.definition:
+        if not self.served.has_definition(consumed.definition, table=consumed.table):
             return "the document has other keys or columns"
         return "" if same else "the Delta table was replaced by another one"
 

@@ -25,13 +25,15 @@ class ConsumedVersion:
     """What the database says of a table: it is set in the transaction that publishes the rows.
 
     Attributes:
-        table_id: Delta's id of the table that the rows come from.
+        table: The path that the Delta table had which the rows come from.
+        table_id: Delta's id of this table.
         version: Its version whose rows the table has.
         definition: Digest of the document that made the table.
         columns: The columns that it was made with, and their types.
         committed_at: By the database's clock.
     """
 
+    table: str
     table_id: str
     version: int
     definition: str
@@ -66,14 +68,14 @@ def read_consumed(
     """
     from psycopg import sql
 
-    query = "SELECT table_id, version, definition, columns, committed_at FROM {} WHERE target = %s"
+    query = "SELECT source, table_id, version, definition, columns, committed_at FROM {} WHERE target = %s"
     served = sql.Identifier(schema, SERVED)
     if not _has_table(connection, served):
         return None
     row = connection.execute(sql.SQL(query + (" FOR UPDATE" if lock else "")).format(served), [table]).fetchone()
-    if row is None or row[1] is None:
+    if row is None or row[2] is None:
         return None
-    return ConsumedVersion(row[0], row[1], row[2], row[3], row[4])
+    return ConsumedVersion(*row)
 
 
 def write_consumed(
