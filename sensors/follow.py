@@ -169,7 +169,7 @@ class _FollowTick:
         announced = self._announcers.catch_up(self._announcing, lake=lake, in_flight=inputs.in_flight)
         late = [f"logged {len(missing)} events of commits that no run logged"] if missing else []
         told = [f"{name}: {decision.text}" for name, decision in decisions.items() if decision.text]
-        reason = "\n".join([*told, *late, *announced])
+        reason = "\n".join([*told, *self._before_dates(decisions, now), *late, *announced])
         if requests:
             context.log.info(reason)  # Dagster takes a reason only from a tick that requests nothing
         return dg.SensorResult(
@@ -237,6 +237,8 @@ class _FollowTick:
         """One run for refined tables of the same dates; one for each that may fail again; one for each served table."""
         healthy: dict[object, list[RefinedTableSpec]] = {}
         for group in self._groups:
+            if not group.has_begun(now.date()):
+                continue  # Dagster would refuse the tick; `_before_dates` names its tables
             wanted = with_downstream(group, decisions)
             for table in wanted:
                 if decisions[table.name].suspect:
@@ -249,6 +251,16 @@ class _FollowTick:
         for follower in self._followers:
             if isinstance(follower, ServedFollower) and decisions[follower.name].due:
                 yield _serve_request(follower, decisions[follower.name], now)
+
+    def _before_dates(self, decisions: Mapping[str, FollowDecision], now: datetime) -> list[str]:
+        """A line for each table that is due and cannot be requested because its dates have not begun."""
+        return [
+            f"{table.name}: its dates begin on {group.window[0]}; no run before that"
+            for group in self._groups
+            if group.window and not group.has_begun(now.date())
+            for table in group.tables
+            if decisions[table.name].due
+        ]
 
 
 def _request(

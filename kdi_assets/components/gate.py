@@ -11,7 +11,7 @@ import dagster as dg
 from dagster import DagsterInstance
 
 from kdi_assets.components.asset_checks import level_of
-from kdi_assets.components.names import check_key, table_key
+from kdi_assets.components.names import check_key, first_date, table_key
 from kdi_assets.components.table_asset import table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.documents.model.stream import COSTLY, Stream
@@ -64,6 +64,8 @@ def run_gate(stream: Stream, instance: DagsterInstance, *, drains: bool, costly:
     selection: dg.AssetSelection = dg.AssetSelection.checks(*(check_key(stream, name) for name in names))
     if drains:
         selection |= dg.AssetSelection.assets(table_key(stream)).without_checks()
+    if drains and now.date() < first_date(stream):  # Dagster would refuse the date
+        return Gate(stream.name, (), f"its date window begins on {first_date(stream)}; no drain before that")
     reports: list[DrainReport] = []
 
     def drain_and_keep(*of: Any, **options: Any) -> DrainReport:

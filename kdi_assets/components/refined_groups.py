@@ -50,6 +50,10 @@ class RefinedGroup:
         """Dagster's partitions of the group's assets."""
         return daily_partitions(*self.window) if self.window else None
 
+    def has_begun(self, day: date) -> bool:
+        """Whether a run can be requested under this day, which is today."""
+        return self.window is None or self.window[0] <= day
+
     def deps(self, table: RefinedTableSpec) -> list[dg.AssetDep]:
         """What the asset depends on: a date on the same date of each table with date partitions."""
         return [self._dep(upstream.table) for upstream in table.upstreams]

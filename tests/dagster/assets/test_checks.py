@@ -18,7 +18,7 @@ from kdi_assets.components import gate
 from kdi_assets.components.asset_checks import AUDIT, check_evaluation, freshness_policy, level_of
 from kdi_assets.components.names import check_key, table_key
 from kdi_assets.components.table_asset import table_asset
-from kdi_assets.documents.model.stream import COSTLY, CheckName, Checks, Cluster, FreshnessLimits, Stream
+from kdi_assets.documents.model.stream import COSTLY, CheckName, Checks, Cluster, DateWindow, FreshnessLimits, Stream
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.errors import KdiError
 from kdi_assets.operate.monitoring.backlog import Backlog
@@ -369,6 +369,16 @@ def test_a_drain_that_is_refused_fails_the_gate_with_its_reason(
     assert not refused.passed and refused.failure == str(refusal)
     assert len(refused.outcomes) == checks_made
     assert checked.passed and [o.level for o in checked.outcomes] == ["passed"] * 5
+
+
+def test_a_stream_whose_dates_do_not_include_today_fails_the_gate_with_its_reason(
+    table: TableByHand, instance: DagsterInstance
+) -> None:
+    begins = today() + timedelta(days=30)
+
+    refused = gate.run_gate(orders(date_window=DateWindow(start=begins)), instance, drains=True, costly=False)
+
+    assert (refused.passed, refused.failure) == (False, f"its date window begins on {begins}; no drain before that")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -14,6 +15,7 @@ from deltalake import write_deltalake
 from kdi_assets.components.names import table_key
 from kdi_assets.components.refined_checks import refined_check_key
 from kdi_assets.documents.model.message_rules import Expectation
+from kdi_assets.documents.model.stream import DateWindow
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.errors import UpstreamMissing
@@ -22,9 +24,9 @@ from kdi_assets.follow.refine.transform import function_source
 from kdi_assets.operate.monitoring.refined_status import read_refined_status
 from tests.dagster.built_on_bronze import BRONZE as AUDITED
 from tests.dagster.built_on_bronze import World
-from tests.dagster.fakes import today
+from tests.dagster.fakes import a_stream, today
 from tests.dagster.follow_ticks import DECIDE, MISSING, Sensor
-from tests.dagster.refined_world import GOLD, SILVER, a_refined_table
+from tests.dagster.refined_world import BRONZE, GOLD, SILVER, a_refined_table
 
 pytestmark = pytest.mark.usefixtures("lake_in_environment")
 core = pytest.mark.core
@@ -62,6 +64,24 @@ def test_tables_of_other_dates_have_a_run_of_their_own(sensor: Sensor) -> None:
         frozenset({SILVER.name, GOLD.name}): today().isoformat(),
         frozenset({whole.name}): None,
     }
+
+
+def test_a_table_whose_dates_do_not_include_today_is_said_and_does_not_fail_the_tick(sensor: Sensor) -> None:
+    """Dagster would refuse the whole tick, and with it the requests and events of every other table."""
+    begins = today() + timedelta(days=30)
+    early = a_refined_table("silver/early", start=begins)
+    below = a_refined_table("gold/early", "bronze/early")
+    sensor.streams = (BRONZE, a_stream("bronze/early", date_window=DateWindow(start=begins)))
+    sensor.tables, sensor.behind = (SILVER, early, below), {early.name, below.name}
+
+    nothing = sensor.selected()
+    said = sensor.said or ""
+    sensor.behind |= {SILVER.name}
+
+    assert nothing == []
+    assert f"silver/early: its dates begin on {begins}; no run before that" in said
+    assert f"gold/early: its dates begin on {begins}; no run before that" in said
+    assert sensor.selected() == [{SILVER.name}]
 
 
 @core
