@@ -11,6 +11,7 @@ from types import ModuleType
 
 import dagster as dg
 
+from kdi_assets.components.names import table_start
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.documents.loading.loader import defs_folder, load_folder
 from kdi_assets.resources.spark import SparkResource
@@ -43,6 +44,7 @@ def definitions_for(folder: Path, *own: dg.Definitions) -> dg.Definitions:
         Mistakes: Documents are wrong; it names every mistake of every document.
         DefsFolderMissing: The folder does not exist.
     """
+    table_start.cache_clear()  # a code server loads again in its process, and older rows may have come
     # Before Dagster reads the documents: it would stop at the first mistake.
     documents = load_folder(folder)
     streams, refined, served = documents.streams.values(), documents.refined.values(), documents.served.values()

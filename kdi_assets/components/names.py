@@ -67,7 +67,7 @@ def first_date(stream: Stream) -> date:
 
 @cache
 def table_start(uri: str) -> date:
-    """The oldest date of a table. Read once in a process: Dagster takes partitions when it loads a code location."""
+    """The oldest date of a table. Read once a load of the code location: that is when Dagster takes partitions."""
     today = datetime.now(UTC).date()  # always a partition, or no run could be requested: rows may be dated ahead
     try:
         return min(oldest_date(uri) or today - timedelta(days=DAYS_BEFORE_FIRST_DRAIN), today)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -22,10 +23,11 @@ from kdi_assets.components import (
     topic_table,
 )
 from kdi_assets.components.topics import topic_assets
-from kdi_assets.definitions import component_definitions, defs
+from kdi_assets.definitions import component_definitions, definitions_for, defs
 from kdi_assets.documents.loading.errors import Mistakes
 from kdi_assets.documents.loading.loader import load_streams
 from kdi_assets.resources.spark import SparkResource
+from tests.dagster.fakes import today
 from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, TOPIC_TABLES, stream, written
 
 CHECKOUT = Path(__file__).parent.parent.parent
@@ -53,6 +55,11 @@ def _no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def keys_of(location: dg.Definitions) -> set[str]:
     return {key.to_user_string() for key in location.resolve_asset_graph().get_all_asset_keys()}
+
+
+def first_partition(location: dg.Definitions, table: str) -> str | None:
+    partitions = location.resolve_asset_graph().get(dg.AssetKey(table.split("/"))).partitions_def
+    return partitions.get_first_partition_key() if partitions else None
 
 
 def specs(folder: Path) -> dict[str, dg.AssetSpec]:
@@ -208,6 +215,20 @@ def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
 
     keys = [{key for key in specs(folder) if not key.startswith("kafka/")} for folder in (one, two, one)]
     assert keys == [{"a", "a_dead_letters"}, {"b", "b_dead_letters"}, {"a", "a_dead_letters"}]
+
+
+def test_partitions_begin_with_an_older_date_that_the_table_got_after_a_load_in_the_same_process(
+    tmp_path: Path, lake_in_environment: str
+) -> None:
+    """A code server loads the documents again in its process, as the warning of a run with older dates says."""
+    auto = stream("bronze/web", more=", date_window: {start: auto}")
+    folder = written(tmp_path, kafka=CLUSTER, web=auto)
+
+    before = first_partition(definitions_for(folder), "bronze/web")
+    (Path(lake_in_environment) / "bronze" / "web" / "date=2021-03-04").mkdir(parents=True)
+    after = first_partition(definitions_for(folder), "bronze/web")
+
+    assert (before, after) == (str(today() - timedelta(days=7)), "2021-03-04")
 
 
 def test_dagster_finds_all_components_with_every_field_described() -> None:
