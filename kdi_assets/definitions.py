@@ -12,6 +12,7 @@ from types import ModuleType
 import dagster as dg
 
 from kdi_assets.components.names import table_start
+from kdi_assets.components.refined_groups import groups_by_document
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.documents.loading.loader import defs_folder, load_folder
 from kdi_assets.resources.spark import SparkResource
@@ -44,7 +45,8 @@ def definitions_for(folder: Path, *own: dg.Definitions) -> dg.Definitions:
         Mistakes: Documents are wrong; it names every mistake of every document.
         DefsFolderMissing: The folder does not exist.
     """
-    table_start.cache_clear()  # a code server loads again in its process, and older rows may have come
+    for read in (table_start, groups_by_document):
+        read.cache_clear()  # a code server loads again in its process, and older rows may have come
     # Before Dagster reads the documents: it would stop at the first mistake.
     documents = load_folder(folder)
     streams, refined, served = documents.streams.values(), documents.refined.values(), documents.served.values()

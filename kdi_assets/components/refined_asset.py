@@ -1,7 +1,7 @@
 """Refined tables in Dagster: one op for tables that are made of each other, and an asset with checks for each."""
 
 # No `from __future__ import annotations` here: Dagster reads the annotations of what it decorates, and as types.
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -10,11 +10,11 @@ from kdi_assets.components import names
 from kdi_assets.components.asset_checks import check_result, freshness_window
 from kdi_assets.components.automation import when_followed
 from kdi_assets.components.refined_checks import check_names, make_check, refined_check_key, refined_check_specs
-from kdi_assets.components.refined_groups import RefinedGroup, refined_groups
+from kdi_assets.components.refined_groups import RefinedGroup, groups_by_document
 from kdi_assets.components.refined_run import RefinedRun, RefineEngine
 from kdi_assets.components.run_failures import refusals_as_failures
+from kdi_assets.documents.loading.loader import LoadedFolder
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
-from kdi_assets.documents.model.stream import Stream
 from kdi_assets.follow.refine.audit.audit import audit_refined
 from kdi_assets.follow.refine.refine import refine
 from kdi_assets.operate.monitoring.refined_lineage import refined_lineage
@@ -25,16 +25,13 @@ from kdi_assets.settings import Settings
 ENGINE = RefineEngine(refine, refined_lineage, read_refined_status, audit_refined)
 
 
-def refined_definitions(
-    table: RefinedTableSpec, tables: Collection[RefinedTableSpec], streams: Collection[Stream]
-) -> dg.Definitions:
+def refined_definitions(table: RefinedTableSpec, loaded: LoadedFolder) -> dg.Definitions:
     """The assets of the table's group, if it is the first table of it by name; otherwise nothing.
 
     Dagster loads documents one by one, and the tables of a group share an op.
     """
-    groups = refined_groups(tables, streams)
-    own = [group for group in groups if table.name == min(member.name for member in group.tables)]
-    return dg.Definitions(assets=[refined_asset(group, engine=ENGINE) for group in own])
+    group = groups_by_document(loaded).get(table.name)
+    return dg.Definitions(assets=[refined_asset(group, engine=ENGINE)] if group else [])
 
 
 def refined_asset(group: RefinedGroup, *, engine: RefineEngine) -> dg.AssetsDefinition:

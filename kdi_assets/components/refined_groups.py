@@ -6,10 +6,12 @@ import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date
+from functools import lru_cache
 
 import dagster as dg
 
 from kdi_assets.components.names import daily_partitions, first_date, identifier, path_key, table_key
+from kdi_assets.documents.loading.loader import LoadedFolder
 from kdi_assets.documents.loading.refined_documents import upstream_first
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.documents.model.stream import DateWindow, Stream
@@ -66,6 +68,16 @@ class RefinedGroup:
                 mapping = dg.TimeWindowPartitionMapping(allow_nonexistent_upstream_partitions=True)
             return dg.AssetDep(path_key(path), partition_mapping=mapping)
         return dg.AssetDep(path_key(path))
+
+
+@lru_cache(maxsize=4)
+def groups_by_document(loaded: LoadedFolder) -> Mapping[str, RefinedGroup]:
+    """The groups of a folder's refined tables, each by the name of the document that defines its assets: the first one.
+
+    Once for all documents of a folder, because Dagster loads them one by one.
+    """
+    groups = refined_groups(loaded.refined.values(), loaded.streams.values())
+    return {min(table.name for table in group.tables): group for group in groups}
 
 
 def refined_groups(tables: Collection[RefinedTableSpec], streams: Collection[Stream]) -> list[RefinedGroup]:

@@ -134,7 +134,7 @@ class RefinedTable(_DocumentComponent):
         table = loaded.refined.get(str(self.attributes.get("table")))
         if table is None:
             raise _not_described(loaded, context)
-        return refined_definitions(table, loaded.refined.values(), loaded.streams.values())
+        return refined_definitions(table, loaded)
 
 
 def _loaded(context: dg.ComponentLoadContext) -> LoadedFolder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,15 +21,18 @@ from kdi_assets.components import (
     ServedTable,
     TopicTable,
     TopicTables,
+    refined_groups,
     topic_table,
 )
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.definitions import component_definitions, definitions_for, defs
 from kdi_assets.documents.loading.errors import Mistakes
 from kdi_assets.documents.loading.loader import load_streams
+from kdi_assets.documents.loading.refined_documents import upstream_first
+from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.resources.spark import SparkResource
 from tests.dagster.fakes import today
-from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, TOPIC_TABLES, stream, written
+from tests.documents import CLUSTER, OF_REGISTRY, REGISTRY, TOPIC_TABLES, refined, stream, written
 
 CHECKOUT = Path(__file__).parent.parent.parent
 AWKWARD = """
@@ -215,6 +219,24 @@ def test_two_folders_can_be_loaded_in_one_process(tmp_path: Path) -> None:
 
     keys = [{key for key in specs(folder) if not key.startswith("kafka/")} for folder in (one, two, one)]
     assert keys == [{"a", "a_dead_letters"}, {"b", "b_dead_letters"}, {"a", "a_dead_letters"}]
+
+
+def test_refined_tables_are_grouped_once_a_load_and_not_for_each_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run loads the documents: with 300 refined tables, twelve seconds of CPU."""
+    documents = {f"t{number}": refined(f"silver/t{number}") for number in range(5)}
+    folder = written(tmp_path, kafka=CLUSTER, web=stream("bronze/web"), **documents)
+    ordered: list[int] = []
+
+    def counted(tables: Collection[RefinedTableSpec]) -> list[RefinedTableSpec]:
+        ordered.append(len(tables))
+        return upstream_first(tables)
+
+    monkeypatch.setattr(refined_groups, "upstream_first", counted)
+
+    assert specs(folder).keys() >= {f"silver/{name}" for name in documents}
+    assert ordered == [5]
 
 
 def test_partitions_begin_with_an_older_date_that_the_table_got_after_a_load_in_the_same_process(

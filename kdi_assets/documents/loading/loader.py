@@ -59,7 +59,7 @@ SERVED_TABLE = "kdi_assets.components.ServedTable"
 MAIN = "main"
 
 
-@dataclass
+@dataclass(eq=False)  # hashable: what is made of all documents of a folder is made once
 class LoadedFolder:
     """What the documents of a folder describe, by name; a document with a mistake describes nothing.
 
