@@ -35,6 +35,7 @@ from kdi_assets.sensors.follow_policy import (
     decide,
     held,
     outside_cron,
+    packs,
     remembered,
     rests,
     wait_seconds,
@@ -45,7 +46,7 @@ from kdi_assets.sensors.in_flight import assets_in_flight
 from kdi_assets.sensors.memory import FollowerMemory, read_json
 from kdi_assets.sensors.policy import seconds_since
 from kdi_assets.sensors.reconcile_refined import missing_refined_events
-from kdi_assets.sensors.requests import requested_assets
+from kdi_assets.sensors.requests import PARTITION_TAG, requested_assets
 from kdi_assets.sensors.waiting import PatientTick
 from kdi_assets.settings import Settings
 
@@ -123,7 +124,8 @@ class _FollowTick:
         versions: LatestVersions,
     ) -> None:
         self._followers, self._streams = followers, {stream.table: stream for stream in streams}
-        self._refined = [follower.table for follower in followers if isinstance(follower, RefinedFollower)]
+        refined = [follower.table for follower in followers if isinstance(follower, RefinedFollower)]
+        self._refined = upstream_first(refined)
         self._groups = refined_groups(self._refined, streams)
         self._partitions = {table.name: group.partitions for group in self._groups for table in group.tables}
         self._read, self._announcers = StatusReader(versions), Announcers(versions)
@@ -234,20 +236,20 @@ class _FollowTick:
         return next((stream.table for stream in streams if failed_blocking_checks(instance, stream)), "")
 
     def _requests(self, decisions: Mapping[str, FollowDecision], now: datetime) -> Iterable[dg.RunRequest]:
-        """One run for refined tables of the same dates; one for each that may fail again; one for each served table."""
-        healthy: dict[object, list[RefinedTableSpec]] = {}
+        """As few runs as Dagster allows; one for each table that may fail again, and for each served table."""
+        healthy: dict[str, RefinedGroup] = {}
         for group in self._groups:
             if not group.has_begun(now.date()):
                 continue  # Dagster would refuse the tick; `_before_dates` names its tables
-            wanted = with_downstream(group, decisions)
-            for table in wanted:
+            for table in with_downstream(group, decisions):
                 if decisions[table.name].suspect:
-                    yield _request(group, [table], decisions, now)
-            rest = [table for table in wanted if not decisions[table.name].suspect]
-            healthy.setdefault(group.window, []).extend(rest)
-        for window, tables in healthy.items():
-            if tables:
-                yield _request(next(g for g in self._groups if g.window == window), tables, decisions, now)
+                    yield _request([table], decisions, now, dated=group.window is not None)
+                else:
+                    healthy[table.name] = group
+        for dated in (True, False):
+            wanted = {name: group for name, group in healthy.items() if (group.window is not None) is dated}
+            for tables in packs(self._refined, wanted):
+                yield _request(tables, decisions, now, dated=dated)
         for follower in self._followers:
             if isinstance(follower, ServedFollower) and decisions[follower.name].due:
                 yield _serve_request(follower, decisions[follower.name], now)
@@ -264,7 +266,7 @@ class _FollowTick:
 
 
 def _request(
-    group: RefinedGroup, tables: Sequence[RefinedTableSpec], decisions: Mapping[str, FollowDecision], now: datetime
+    tables: Sequence[RefinedTableSpec], decisions: Mapping[str, FollowDecision], now: datetime, *, dated: bool
 ) -> dg.RunRequest:
     # No run key: Dagster never forgets a key, and would drop the second request after a failed run.
     today = now.date().isoformat()
@@ -273,8 +275,9 @@ def _request(
         asset_selection=[table_key(table) for table in tables],
         # None would select every check, and the comparison with a recomputation reads whole dates.
         asset_check_keys=[key for table in tables for key in checks_of_each_run(table)],
-        partition_key=today if group.window else None,
-        tags={REQUESTED_TAG: now.isoformat(), "kdi/why": why[:1000]},
+        partition_key=today if dated else None,
+        # Dagster refuses a request for assets with different partitions, unless its partition is resolved already.
+        tags={REQUESTED_TAG: now.isoformat(), "kdi/why": why[:1000], **({PARTITION_TAG: today} if dated else {})},
     )
 
 

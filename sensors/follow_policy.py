@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -105,6 +106,25 @@ def with_downstream(group: RefinedGroup, decisions: Mapping[str, FollowDecision]
         if decision.due or (follows and ready):
             wanted[table.name] = table
     return list(wanted.values())
+
+
+def packs(ordered: Iterable[RefinedTableSpec], groups: Mapping[str, RefinedGroup]) -> list[list[RefinedTableSpec]]:
+    """Which wanted tables share a run: all, unless one is made of another one in another op.
+
+    Dagster skips the steps after a step that has no result, and a refinement has none.
+
+    Args:
+        ordered: Each after those that it is made of.
+        groups: By name, those of the wanted tables; other tables are left out.
+    """
+    levels: dict[str, int] = {}
+    runs: defaultdict[int, list[RefinedTableSpec]] = defaultdict(list)
+    for table in ordered:
+        if table.name in groups:
+            upstream = [u.table for u in table.upstreams if u.table in levels]
+            levels[table.name] = max((levels[u] + (groups[u] is not groups[table.name]) for u in upstream), default=0)
+            runs[levels[table.name]].append(table)
+    return [runs[level] for level in sorted(runs)]
 
 
 def remembered(

@@ -231,6 +231,14 @@ def tick(
     return defs.get_repository_def().get_sensor_def(name).evaluate_tick(context)
 
 
+def execute_request(instance: DagsterInstance, defs: dg.Definitions, request: dg.RunRequest) -> None:
+    """Run what a tick requested, without its checks."""
+    selected = frozenset(request.asset_selection or ())
+    job = defs.resolve_implicit_global_asset_job_def()  # the job of a request for assets
+    created = instance.create_run_for_job(job, tags=request.tags, asset_selection=selected)
+    assert execute_run(InMemoryJob(job), created._replace(asset_check_selection=frozenset()), instance).success
+
+
 def range_tags(first: date, last: date) -> dict[str, str]:
     """The tags of a run over a range of dates, as a backfill starts it."""
     bounds = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}

@@ -19,6 +19,7 @@ from kdi_assets.operate.monitoring.refined_status import RefinedStatus
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.follow import NAME, follow_sensor
 from kdi_assets.sensors.followers import RefinedFollower
+from tests.dagster.fakes import execute_request
 from tests.dagster.refined_world import BRONZE, GOLD, SILVER, ScriptedRefine, refined_assets
 
 MISSING = UpstreamMissing(table=SILVER.name, upstream=BRONZE.table, uri="/lake/bronze")
@@ -67,15 +68,28 @@ class Sensor:
 
     def tick(self) -> list[dg.RunRequest]:
         """The requests of a tick."""
-        sensor = self.sensor()
-        assets = refined_assets(ScriptedRefine(), *self.tables, streams=self.streams)
-        defs = dg.Definitions(assets=assets, sensors=[sensor], resources={"spark": SparkResource()})
+        defs = self.definitions(ScriptedRefine())
         context = dg.build_sensor_context(self.instance, cursor=self.cursor, definitions=defs, sensor_name=NAME)
         result = defs.get_repository_def().get_sensor_def(NAME).evaluate_tick(context)
         self.cursor, self.said = result.cursor, result.skip_message
         for event in result.asset_events:
             self.instance.report_runless_asset_event(event)
         return list(result.run_requests or ())
+
+    def definitions(self, refine: ScriptedRefine) -> dg.Definitions:
+        assets = refined_assets(refine, *self.tables, streams=self.streams)
+        return dg.Definitions(
+            assets=assets,
+            sensors=[self.sensor()],
+            resources={"spark": SparkResource()},
+            executor=dg.in_process_executor,
+        )
+
+    def carry_out(self, request: dg.RunRequest) -> list[str]:
+        """Run what a tick requested, without its checks; the tables that were refined, in this order."""
+        refine = ScriptedRefine()
+        execute_request(self.instance, self.definitions(refine), request)
+        return [table for table, _ in refine.asked]
 
     def selected(self) -> list[set[str]]:
         """The tables of each run that a tick requests."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 
 import dagster as dg
 from dagster import DagsterInstance
-from dagster._core.definitions.job_base import InMemoryJob
-from dagster._core.execution.api import execute_run
 
 from kdi_assets.components.names import table_key
 from kdi_assets.components.table_asset import table_asset
@@ -17,7 +15,7 @@ from kdi_assets.errors import KdiError
 from kdi_assets.operate.monitoring.backlog import Backlog, PartitionBacklog
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.lag import lag_sensor
-from tests.dagster.fakes import ScriptedDrain, a_stream, no_audit, tick
+from tests.dagster.fakes import ScriptedDrain, a_stream, execute_request, no_audit, tick
 
 AT_ONCE = DrainWhen(min_gap_seconds=0)
 ORDERS, CLICKS, PAYMENTS = (a_stream(f"bronze/{name}", drain_when=AT_ONCE) for name in ("orders", "clicks", "payments"))
@@ -59,10 +57,6 @@ class Cluster:
 
     def carry_out(self, request: dg.RunRequest) -> set[str]:
         """Run what a tick requested, without its checks; the streams that were drained."""
-        selected = frozenset(request.asset_selection or ())
-        job = self.definitions().resolve_implicit_global_asset_job_def()  # the job of a request for assets
-        created = self.instance.create_run_for_job(job, tags=request.tags, asset_selection=selected)
-        without_checks = created._replace(asset_check_selection=frozenset())
-        assert execute_run(InMemoryJob(job), without_checks, self.instance).success
+        execute_request(self.instance, self.definitions(), request)
         keys = [table_key(s) for s in self.streams]
         return {"/".join(key.path) for key in keys if self.instance.fetch_observations(key, limit=1).records}

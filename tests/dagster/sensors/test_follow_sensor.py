@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import linecache
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import dagster as dg
@@ -52,7 +52,7 @@ def test_a_tick_without_anything_new_requests_nothing_and_says_so(sensor: Sensor
     assert sensor.said == "every table is up to date"
 
 
-def test_tables_of_other_dates_have_a_run_of_their_own(sensor: Sensor) -> None:
+def test_tables_without_date_partitions_have_a_run_of_their_own(sensor: Sensor) -> None:
     whole = a_refined_table("gold/whole", SILVER.name, partition_by=None)
     sensor.tables = (SILVER, GOLD, whole)
     sensor.behind = {SILVER.name, whole.name}
@@ -64,6 +64,32 @@ def test_tables_of_other_dates_have_a_run_of_their_own(sensor: Sensor) -> None:
         frozenset({SILVER.name, GOLD.name}): today().isoformat(),
         frozenset({whole.name}): None,
     }
+
+
+def test_tables_of_different_date_windows_share_a_run(sensor: Sensor) -> None:
+    """`kdi new` writes the oldest date of a topic's sample: tables of seventy topics have seventy windows."""
+    late = a_stream("bronze/late", date_window=DateWindow(start=date(2024, 1, 1)))
+    of_late = a_refined_table("silver/late", late.table)
+    sensor.streams, sensor.tables = (BRONZE, late), (SILVER, GOLD, of_late)
+    sensor.behind = {SILVER.name, of_late.name}
+
+    (request,) = sensor.tick()
+
+    assert sorted(sensor.carry_out(request)) == [GOLD.name, of_late.name, SILVER.name]
+
+
+def test_a_table_whose_dates_begin_later_than_those_of_the_table_it_is_made_of_has_a_run_of_its_own(
+    sensor: Sensor,
+) -> None:
+    """They have two ops, and Dagster skips a step after one without a result: its table would not be refined."""
+    later = a_refined_table("gold/later", SILVER.name, start=date(2024, 1, 1))
+    last = a_refined_table("gold/last", later.name, start=date(2025, 1, 1))
+    sensor.tables = (last, later, SILVER)
+    sensor.behind = {table.name for table in sensor.tables}
+
+    refined = [sensor.carry_out(request) for request in sensor.tick()]
+
+    assert refined == [[SILVER.name], [later.name], [last.name]]
 
 
 def test_a_table_whose_dates_do_not_include_today_is_said_and_does_not_fail_the_tick(sensor: Sensor) -> None:
