@@ -47,6 +47,7 @@ from kdi_assets.sensors.memory import FollowerMemory, read_json
 from kdi_assets.sensors.policy import seconds_since
 from kdi_assets.sensors.reconcile_refined import missing_refined_events
 from kdi_assets.sensors.requests import PARTITION_TAG, requested_assets
+from kdi_assets.sensors.table_log import Turns
 from kdi_assets.sensors.waiting import PatientTick
 from kdi_assets.settings import Settings
 
@@ -133,6 +134,7 @@ class _FollowTick:
         read = (upstream for follower in followers for upstream in follower.upstreams)
         self._idle = IdleTables(versions, [*self._refined, *self._announcing, *read])
         self._reconciled: LogCache[int] = LogCache(versions)
+        self._turns = Turns()
         self._at_work = threading.Lock()
         self._patient = PatientTick(UP_TO_DATE)
 
@@ -184,7 +186,7 @@ class _FollowTick:
     def _missing_events(self, inputs: _TickInputs) -> list[dg.AssetMaterialization]:
         """The events that Dagster lacks; the memories are set to what they are once these are logged."""
         missing = []
-        for table in self._refined:
+        for table in self._turns.take(self._refined):
             memory, uri = inputs.memory(table.name), table.table_uri(inputs.lake)
             # An unfinished run may be about to log events of its commit.
             if table_key(table) not in inputs.in_flight and self._reconciled.current(uri) != memory.reconciled:

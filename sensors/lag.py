@@ -26,11 +26,10 @@ from kdi_assets.sensors.observe import Observations
 from kdi_assets.sensors.policy import TickDecision, explain, progress_digest, streams_to_drain
 from kdi_assets.sensors.reconcile import reconcile_all
 from kdi_assets.sensors.requests import before_window, requested_assets, run_requests
-from kdi_assets.sensors.table_log import TableLogs
+from kdi_assets.sensors.table_log import TableLogs, Turns
 from kdi_assets.sensors.waiting import PatientTick
 from kdi_assets.settings import Settings
 
-RECONCILE_SECONDS = 10.0
 TICK_SECONDS = 1  # Dagster's daemon looks every 5 s; with 5 here, a tick comes every 5 or 10 s
 WAIT_SECONDS = 4.0
 """How long a tick that requests nothing waits for a run to end. It then requests what came meanwhile: the next tick
@@ -117,7 +116,7 @@ class _LagTick:
         self._streams, self._by_name, self._read_backlogs = streams, {s.name: s for s in streams}, read_backlogs
         self._still_idle = still_idle
         self._wait_seconds = wait_seconds
-        self._logs, self._observations = TableLogs(versions), Observations()
+        self._logs, self._turns, self._observations = TableLogs(versions), Turns(), Observations()
         self._alerts = Alerts(cluster, versions=versions)
         self._patient = PatientTick(explain(TickDecision()))
 
@@ -161,9 +160,7 @@ class _LagTick:
         self, lake: str, instance: dg.DagsterInstance, cursor: Memories
     ) -> tuple[list[dg.AssetMaterialization], dict[str, Memory]]:
         """Events that Dagster lacks, and the memory of each stream once they are logged."""
-        # With a time limit: after the loss of its cursor, a sensor of hundreds of streams would read whole logs until
-        # Dagster ends the tick.
-        streams = self._logs.next_streams(self._streams, seconds=RECONCILE_SECONDS)
+        streams = self._turns.take(self._streams)
         now = time.time()
         memories = {name: other_deployments.forget_old(cursor.of(name), now=now) for name in self._by_name}
         return reconcile_all(streams, lake=lake, instance=instance, memories=memories, read=self._logs.read_new_entries)

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from time import monotonic
+from typing import TypeVar
 
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.versions import LatestVersions, LogCache
-from kdi_assets.documents.model.stream import Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.entry_json import parse_entry
 
 COMMITS_PER_TICK = 200
+RECONCILE_SECONDS = 10.0
+"""How long a tick compares tables with Dagster's events; the next one goes on."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +35,31 @@ class NewEntries:
     newest: int
 
 
+class Turns:
+    """Which tables a tick compares with Dagster's events: as many as the time allows.
+
+    After the loss of its cursor, a sensor of many tables would read whole logs until Dagster ends the tick, which keeps
+    no cursor then.
+    """
+
+    def __init__(self) -> None:
+        self._first = 0
+
+    def take(self, tables: Sequence[T]) -> Iterator[T]:
+        """The tables until the time is used up; the next call begins with those that were left out."""
+        deadline, first = monotonic() + RECONCILE_SECONDS, self._first % max(1, len(tables))
+        for number, table in enumerate([*tables[first:], *tables[:first]]):
+            if number and monotonic() > deadline:
+                return
+            self._first = first + number + 1
+            yield table
+
+
 class TableLogs:
     """Reads many logs in pieces; opens a table only if its log has a new version."""
 
     def __init__(self, versions: LatestVersions) -> None:
         self._cache: LogCache[NewEntries] = LogCache(versions)
-        self._first = 0
-
-    def next_streams(self, streams: Sequence[Stream], *, seconds: float) -> Iterator[Stream]:
-        """The streams until the time is used up; the next call begins with the streams that were left out."""
-        deadline, first = monotonic() + seconds, self._first % max(1, len(streams))
-        for number, stream in enumerate([*streams[first:], *streams[:first]]):
-            if number and monotonic() > deadline:
-                return
-            self._first = first + number + 1
-            yield stream
 
     def read_new_entries(self, uri: str, app_id: str, *, table_id: str, since: int) -> NewEntries | None:
         """As the function ``read_new_entries``; no entries if the log has no new version."""

@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from kdi_assets.components.names import table_key
 from kdi_assets.downstream import on_new_upstream_data
 from kdi_assets.resources.spark import SparkResource
+from kdi_assets.sensors import table_log
 from tests.dagster.fakes import events, materialize, today, yesterday
 from tests.dagster.follow_ticks import Sensor
 from tests.dagster.refined_world import GOLD, SILVER, ScriptedRefine, committed, refined_assets, run_refined
@@ -51,6 +52,23 @@ def test_a_commit_whose_run_logged_it_is_not_told_again(
     sensor.tick()
 
     assert len(instance.fetch_materializations(table_key(SILVER), limit=10).records) == 1
+
+
+def test_ticks_that_lose_their_cursor_compare_other_tables_each(
+    sensor: Sensor, lake_in_environment: str, instance: DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dagster keeps no cursor of a tick that took a minute, as on object storage: the next one must not begin again."""
+    committed(lake_in_environment, SILVER, {OLD: 1}, version=0)
+    committed(lake_in_environment, GOLD, {OLD: 1}, version=0)
+    monkeypatch.setattr(table_log, "RECONCILE_SECONDS", 0.0)
+
+    logged = []
+    for _ in range(2):
+        sensor.tick()
+        sensor.cursor = None
+        logged.append({table.name for table in (SILVER, GOLD) if events(instance, table_key(table))})
+
+    assert [len(tables) for tables in logged] == [1, 2]
 
 
 def test_a_commit_that_is_torn_for_a_moment_is_logged_once_it_can_be_read(
