@@ -123,7 +123,7 @@ def project(
     folder = copied("one_location", tmp_path / "project", document="shop/defs/requests/defs.yaml", topic=name)
     monkeypatch.delenv("KDI_DEFS", raising=False)
     monkeypatch.syspath_prepend(folder)
-    location: dg.Definitions = import_module("shop.definitions").defs
+    location: dg.Definitions = import_module("shop.definitions").defs()
     yield Example(location, instance, name, producer, lake, built=dg.AssetKey(["silver", "requests_per_host"]))
     for module in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
         del sys.modules[module]

@@ -7,4 +7,7 @@ from kdi_assets.definitions import definitions_for
 
 from shop.assets import requests_per_host
 
-defs = definitions_for(Path(__file__).parent / "defs", dg.Definitions(assets=[requests_per_host]))
+
+@dg.definitions
+def defs() -> dg.Definitions:
+    return definitions_for(Path(__file__).parent / "defs", dg.Definitions(assets=[requests_per_host]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -37,13 +38,20 @@ def location_at(port: int, instance: DagsterInstance) -> Iterator[CodeLocation]:
 
 
 @contextmanager
-def code_server(folder: Path, instance: DagsterInstance, *, log: Path) -> Iterator[tuple[int, Child]]:
-    """The code server over the documents of a folder, listening, and its port."""
+def code_server(
+    folder: Path,
+    instance: DagsterInstance,
+    *,
+    log: Path,
+    module: str = "kdi_assets.definitions",
+    project: Path = CHECKOUT,
+) -> Iterator[tuple[int, Child]]:
+    """The code server over the documents of a folder, or over a module of a project, listening, and its port."""
     port = free_port()
-    environment = {"KDI_HOME": str(log.parent), "KDI_DEFS": str(folder), "PYTHONPATH": str(CHECKOUT)}
+    environment = {"KDI_HOME": str(log.parent), "KDI_DEFS": str(folder), "PYTHONPATH": f"{CHECKOUT}:{project}"}
     environment |= {"DAGSTER_HOME": str(instance.root_directory), "KDI_KAFKA": ""}
     command: list[str | Path] = [BIN / "python", "-P", "-m", "kdi_assets.resources.code_server", "--module-name"]
-    command += ["kdi_assets.definitions", "--location-name", "shop", "--host", "127.0.0.1", "--port", str(port)]
+    command += [module, "--location-name", "shop", "--host", "127.0.0.1", "--port", str(port)]
     server = Child(command, log=log, environment=environment)
     try:
         wait_until(lambda: listens(port) or server.exit_code() is not None, seconds=120)
@@ -118,6 +126,21 @@ def test_reload_in_the_ui_reads_the_documents_again_and_says_what_is_wrong_in_th
         with location_at(port, instance) as still:
             assert tables(still) == {"shop/orders", "shop/clicks"}
         assert server.exit_code() is None
+
+
+def test_a_project_with_assets_of_its_own_has_a_new_document_after_a_reload(
+    tmp_path: Path, instance: DagsterInstance
+) -> None:
+    """A reload does not import modules again: it calls the function that makes the definitions."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    project = shutil.copytree(CHECKOUT / "examples" / "one_location", tmp_path / "project", ignore=ignored)
+    folder = project / "shop" / "defs"
+    with code_server(folder, instance, log=tmp_path / "log", module="shop.definitions", project=project) as (port, _):
+        written(folder, orders=stream("shop/orders"))
+        DagsterGrpcClient(port=port).reload_code(timeout=60)
+
+        with location_at(port, instance) as location:
+            assert tables(location) == {"shop/orders"}
 
 
 def test_a_reload_ends_a_tick_that_waits(tmp_path: Path, deployed: DagsterInstance) -> None:
