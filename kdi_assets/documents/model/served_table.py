@@ -29,7 +29,7 @@ from kdi_assets.documents.model.field_types import (
 )
 from kdi_assets.documents.model.in_lake import InLake
 from kdi_assets.documents.model.limits import FreshnessLimits, cron_expression
-from kdi_assets.documents.model.variables import VARIABLE_LIMIT
+from kdi_assets.documents.model.variables import VARIABLE, VARIABLE_LIMIT
 
 MAX_NAME_BYTES = 63
 """PostgreSQL, "Identifiers and Key Words": it cuts off longer names."""
@@ -100,8 +100,9 @@ class Postgres(Declared):
 class DuckDb(Declared):
     """A table in a DuckDB file."""
 
-    file: Annotated[str, not_blank("e.g. analysts.duckdb"), Field(examples=["/srv/analysts/usage.duckdb"])]
-    """Path of the file; a path that is not absolute lies below KDI_HOME. It is created if it does not exist."""
+    file: Annotated[str, not_blank("e.g. analysts.duckdb"), Field(examples=["/srv/analysts/usage.duckdb"]), VARIABLE]
+    """Path of the file; a path that is not absolute lies below KDI_HOME. It is created if it does not exist. Each
+    environment has its own."""
     table: Annotated[DatabaseName, Field(examples=["daily_usage"])]
     """Name of the table, in the schema main."""
 
@@ -191,15 +192,16 @@ class ServedTableSpec(Declared, InLake):
         """A digest of what decides the rows in the database; with another, all rows are compared or loaded again."""
         return self._definition(self.table)
 
-    def has_definition(self, digest: str, *, table: str) -> bool:
-        """Whether a digest is that of this document, when its Delta table had another path.
+    def has_definition(self, digest: str, *, place: str) -> bool:
+        """Whether a digest is that of this document, whatever path its Delta table had then.
 
         A table that was renamed keeps its id, which is compared beside this.
 
         Args:
-            table: The path that the Delta table had when the digest was made.
+            place: Where the Delta table was when the digest was made: its path, below the root or with it.
         """
-        return digest == self._definition(table)
+        parts = place.split("/")
+        return any(digest == self._definition("/".join(parts[first:])) for first in range(len(parts)))
 
     def _definition(self, table: str) -> str:
         return sha256(json.dumps([table, self.keys, self.columns]).encode()).hexdigest()[:16]

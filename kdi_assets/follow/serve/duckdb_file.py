@@ -52,7 +52,7 @@ _CREATE = """CREATE TABLE IF NOT EXISTS kdi_served (target text PRIMARY KEY, sou
 class ConsumedByFile:
     """What the file says of a table, as ``ConsumedVersion``."""
 
-    table: str
+    source: str
     table_id: str
     version: int
     definition: str
@@ -88,7 +88,7 @@ class DuckDbServing:
             # In this order: a table that another thread makes meanwhile, it also records.
             exists = _table_exists(connection, self.target.table)
             consumed = _consumed(connection, self.target.table)
-            log = open_source(self.served, self.lake, consumed).log
+            log = open_source(self.served, self.lake, consumed, rebuild=rebuild).log
             columns = served_columns(self.served, log.schema)
             if exists and consumed is None:
                 statement = f'DROP TABLE "{self.target.table}";'
@@ -102,7 +102,7 @@ class DuckDbServing:
 
     def _has_all_rows(self, consumed: ConsumedByFile, log: TableLog) -> bool:
         same_rows = (consumed.table_id, consumed.version) == (log.table_id, log.version)
-        return same_rows and self.served.has_definition(consumed.definition, table=consumed.table)
+        return same_rows and self.served.has_definition(consumed.definition, place=consumed.source)
 
     def _replace(
         self,
@@ -121,7 +121,7 @@ class DuckDbServing:
             connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM kdi_batches")
             connection.unregister("kdi_batches")
             rows = self._refuse_wrong_keys(connection, table)
-            values = [self.target.table, self.served.table, log.table_id, log.version, self.served.definition]
+            values = [self.target.table, log.uri, log.table_id, log.version, self.served.definition]
             connection.execute("INSERT OR REPLACE INTO kdi_served VALUES (?, ?, ?, ?, ?, now())", values)
             self.at("publishing")
         return rows

@@ -33,6 +33,23 @@ class SourceGone(Terminal):
     )
 
 
+class ServedFromElsewhere(Terminal):
+    """The rows come from another table at another place: another environment serves into the same table."""
+
+    target: str
+    uri: str
+    other: str
+
+    what_happened = (
+        "{target}: the rows that are served come from the Delta table at {other}; the one at {uri} is another table."
+    )
+    what_is_safe = UNCHANGED
+    what_to_run = (
+        "kdi serve {target} --rebuild   (only if nothing serves {other} any more; otherwise first give each "
+        "environment a database of its own: another url, file or KDI_HOME)"
+    )
+
+
 class DatabaseUnavailable(Transient):
     """The database does not answer, or it ended the connection."""
 

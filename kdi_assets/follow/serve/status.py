@@ -66,7 +66,7 @@ def read_served_status(served: ServedTableSpec, *, lake: str, home: Path) -> Ser
         changes = changes_since(source.log, since, all_dates=True)
     except KdiError as refusal:
         return ServedStatus(served, refusal=refusal)
-    same = state is not None and served.has_definition(state.definition, table=state.table)
+    same = state is not None and served.has_definition(state.definition, place=state.source)
     why = ""
     if recorded and not is_there:
         why = "its table is no longer in the database"

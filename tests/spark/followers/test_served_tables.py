@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.documents.model.served_table import Postgres
-from kdi_assets.follow.serve.errors import KeysNotUnique, RowsDisagree
+from kdi_assets.follow.serve.errors import KeysNotUnique, RowsDisagree, ServedFromElsewhere
 from tests.tables.served import ROWS, ServedDelta
 
 pytestmark = pytest.mark.usefixtures("interpreted_module")
@@ -178,3 +178,21 @@ def test_several_tables_of_a_schema_are_apart(numbers: ServedDelta, spark: Spark
 
     assert (len(numbers.rows()), len(other.rows())) == (100, 7)
     assert len(numbers.query("SELECT FROM test.kdi_served")) == 2
+
+
+def test_rows_of_another_environment_are_replaced_by_a_rebuild_only(
+    numbers: ServedDelta, spark: SparkSession, lake: str, url: str
+) -> None:
+    """Procedure: two lakes have a table at one path and one database; a row as older releases left it is no refusal."""
+    numbers.serve()
+    other = ServedDelta.create(spark, f"{lake}/staging", url)
+    other.sql(ROWS % 7)
+
+    with pytest.raises(ServedFromElsewhere):
+        other.serve()
+    numbers.assert_served()
+    assert other.serve(rebuild=True).kind == "difference"
+    other.assert_served()
+    other.query("UPDATE test.kdi_served SET source = 'gold/numbers'")
+    assert numbers.serve().kind == "difference"
+    numbers.assert_served()

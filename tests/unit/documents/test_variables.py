@@ -14,8 +14,9 @@ from kdi_assets.documents.loading.loader import load_folder, load_streams
 from kdi_assets.documents.loading.validation import json_schema
 from kdi_assets.documents.model.kinesis_stream import KinesisStream
 from kdi_assets.documents.model.limits import DrainWhen
+from kdi_assets.documents.model.served_table import DuckDb
 from kdi_assets.documents.model.stream import Stream
-from tests.documents import stream, written
+from tests.documents import SERVED, stream, written
 
 BROKERS = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bootstrap_servers: "%s"}\n'
 
@@ -23,6 +24,19 @@ BROKERS = 'type: kdi_assets.components.KafkaCluster\nattributes: {name: main, bo
 def set_all(monkeypatch: pytest.MonkeyPatch, variables: Mapping[str, str]) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+
+
+def test_the_file_of_a_served_table_comes_from_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_all(monkeypatch, {"KDI_T_FILES": "/srv/staging"})
+    file = "'{{ env.KDI_T_FILES }}/usage.duckdb'"
+    served = SERVED.replace("x.duckdb", file)
+
+    (loaded,) = load_folder(
+        written(tmp_path, kafka=BROKERS % "b:1", a=stream("made/elsewhere"), s=served)
+    ).served.values()
+
+    assert isinstance(loaded.into, DuckDb)
+    assert loaded.into.file == "/srv/staging/usage.duckdb"
 
 
 @pytest.mark.parametrize(

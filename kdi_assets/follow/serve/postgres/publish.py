@@ -39,7 +39,7 @@ class Publisher:
 
     Attributes:
         consumed: What the database said when this attempt was planned; it must still say so.
-        source: The Delta table's path, for ``kdi_served``.
+        source: The Delta table's path or URI, for ``kdi_served``.
         table_id, version: What is consumed afterwards.
         definition: Digest of the document.
         at: Called with the name of each point that was reached; for tests.

@@ -100,7 +100,7 @@ class PostgresServing:
         drop_dead_attempts(connection, self.target.schema)
         consumed = read_consumed(connection, self.target.schema, self.target.table)
         self.at("consumed version read")
-        source = open_source(self.served, self.lake, consumed)
+        source = open_source(self.served, self.lake, consumed, rebuild=rebuild)
         log = source.log
         plan = self._plan(connection, source, consumed, rebuild=rebuild)
         if plan.why:
@@ -158,7 +158,7 @@ class PostgresServing:
     def _reason_for_all_rows(self, consumed: ConsumedVersion, *, same: bool, rebuild: bool) -> str:
         if rebuild:
             return "a rebuild was requested"
-        if not self.served.has_definition(consumed.definition, table=consumed.table):
+        if not self.served.has_definition(consumed.definition, place=consumed.source):
             return "the document has other keys or columns"
         return "" if same else "the Delta table was replaced by another one"
 
@@ -175,7 +175,7 @@ class PostgresServing:
             connection,
             expected,
             plan.consumed,
-            source=self.served.table,
+            source=plan.changes.uri,
             table_id=plan.changes.table_id,
             version=plan.changes.version,
             definition=self.served.definition,

@@ -25,15 +25,15 @@ class ConsumedVersion:
     """What the database says of a table: it is set in the transaction that publishes the rows.
 
     Attributes:
-        table: The path that the Delta table had which the rows come from.
-        table_id: Delta's id of this table.
+        source: Where the Delta table was: path or URI. Older releases recorded its path without the lake.
+        table_id: Delta's id of the table that the rows come from.
         version: Its version whose rows the table has.
         definition: Digest of the document that made the table.
         columns: The columns that it was made with, and their types.
         committed_at: By the database's clock.
     """
 
-    table: str
+    source: str
     table_id: str
     version: int
     definition: str
