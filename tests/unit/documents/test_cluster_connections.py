@@ -82,6 +82,12 @@ def test_a_mistake_names_its_line_and_field_and_is_the_only_one(tmp_path: Path, 
         ("sasl: {mechanism: PLAIN, connection_string: hush}", "sasl.connection_string"),
         (f"sasl: {{{TOKEN.replace('{env: KDI_T_SECRET}', 'hush')}}}", "sasl.client_secret"),
         ('tls: {certificate: c, key: "-----BEGIN PRIVATE KEY----- hush"}', "tls.key"),
+        ("tls: {certificate: c, key: k, key_password: hush}", "tls.key_password"),
+        ("properties: {sasl.password: hush}", "properties.sasl.password"),
+        ("properties: {ssl.key.password: hush}", "properties.ssl.key.password"),
+        ("properties: {sasl.oauthbearer.client.secret: hush}", "properties.sasl.oauthbearer.client.secret"),
+        ("properties: {sasl.jaas.config: hush}", "properties.sasl.jaas.config"),
+        ('properties: {ssl.key.pem: "-----BEGIN PRIVATE KEY----- hush"}', "properties.ssl.key.pem"),
     ],
 )
 def test_a_secret_in_a_document_is_refused_and_not_repeated(tmp_path: Path, fields: str, field: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kdi_assets.documents.loading.loader import LoadedFolder, load_streams, read_streams
-from kdi_assets.documents.model.connections.client_values import EnvironmentVariableMissing
+from kdi_assets.documents.model.connections.client_values import EnvironmentVariableMissing, FromEnvironment
 from kdi_assets.documents.model.connections.connections import Registry, Tls
 from kdi_assets.documents.model.message_format import JsonRegistry, RegistrySchemas
 from kdi_assets.documents.model.message_rules import Route, RouteMember
@@ -34,7 +34,7 @@ def test_messages_of_json_behind_a_frame_may_have_to_be_as_their_schema_says(tmp
 
 def test_only_what_is_written_becomes_a_property(tmp_path: Path) -> None:
     document = registry(
-        "name: main, url: https://registry/path/, username: kdi, password: p, proxy: 'http://us:er@proxy:3128',"
+        "name: main, url: https://registry/path/, username: kdi, password: {env: KDI_T_P}, proxy: 'http://proxy:3128',"
         " tls: {ca: ca.pem, certificate: c.pem, key: c.key}"
     )
 
@@ -42,8 +42,8 @@ def test_only_what_is_written_becomes_a_property(tmp_path: Path) -> None:
         "main",
         "https://registry/path",
         username="kdi",
-        password="p",
-        proxy="http://us:er@proxy:3128",
+        password=FromEnvironment("KDI_T_P"),
+        proxy="http://proxy:3128",
         tls=Tls(ca="ca.pem", certificate="c.pem", key="c.key"),
     )
 
@@ -82,6 +82,16 @@ def test_secrets_are_read_from_the_environment_at_their_use(tmp_path: Path, monk
         ("name: main, url: 'https://us:er@r'", "url: holds user or password; write them as username and password"),
         ("name: main, url: https://r, username: kdi", "attributes: of username and password one is missing; give"),
         ("name: main, url: https://r, username: kdi, password: 1234", "password: takes text, not 1234; put it in"),
+        ("name: main, url: https://r, username: kdi, password: hush", "password: is a secret"),
+        (
+            "name: main, url: https://r, proxy: 'http://us:er@proxy:3128'",
+            "proxy: holds user or password; write",
+        ),
+        ("name: main, url: https://r, proxy: 'us:er@proxy'", "proxy: holds user or password; write"),
+        (
+            "name: main, url: https://r, tls: {certificate: c, key_password: hush}",
+            "tls.key_password: is a secret",
+        ),
         ("name: main, url: https://r, proxy: proxy", "proxy: 'proxy' is not the address of a proxy; e.g"),
         ("name: main, url: https://r, tls: {key: c.key}", "tls: there is a key and no certificate; give"),
         ("name: main, url: https://r, tls: {cert: c}", "tls.cert: no such field; did you mean certificate?"),
@@ -93,6 +103,7 @@ def test_a_mistake_says_what_would_be_right_and_is_the_only_one(tmp_path: Path, 
     found = [m for m in mistakes_of(tmp_path) if not m.startswith("a/")]
 
     assert [m.startswith(f"registry/defs.yaml:2 {said}") for m in found] == [True], found
+    assert "hush" not in found[0] and "us:er@proxy" not in found[0]
 
 
 ORDERS = ", route: {when: id < 10}"

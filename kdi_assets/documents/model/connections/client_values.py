@@ -26,6 +26,10 @@ class EnvironmentVariableMissing(Terminal):
     what_to_run = "the same command again   (with {variable} set)"
 
 
+REFERENCE = "{env: NAME}, or {aws_secret: NAME, key: KEY}"
+BELONGS_ELSEWHERE = "is a secret, which belongs in no document"
+
+
 @dataclass(frozen=True, slots=True)
 class FromEnvironment(Declared):
     """A value from an environment variable: for secrets, which belong in no file."""
@@ -49,7 +53,7 @@ def client_value(value: object) -> object:
 
 def _secret(value: object) -> object:
     if isinstance(value, str):
-        raise wrong("is a secret, which belongs in no document", "{env: NAME}, or {aws_secret: NAME, key: KEY}")
+        raise wrong(BELONGS_ELSEWHERE, REFERENCE)
     return client_value(value)
 
 

@@ -12,9 +12,12 @@ from pydantic_core import core_schema
 
 from kdi_assets.documents.model.connections.aws_secrets import FromSecretsManager
 from kdi_assets.documents.model.connections.client_values import (
+    BELONGS_ELSEWHERE,
+    REFERENCE,
     ClientValue,
     EnvironmentProperties,
     FromEnvironment,
+    SecretValue,
     client_value,
 )
 from kdi_assets.documents.model.connections.kinesis import KinesisRegion
@@ -43,6 +46,8 @@ DECIDED_BY_FIELDS = re.compile(
     r"|enable\.sasl\.oauthbearer\.unsecure\.jwt"
 )
 """Client properties that ``tls`` and ``sasl`` of a cluster decide together."""
+SECRET_PROPERTIES = re.compile(r"(.+\.)?(password|passphrase|secret)|sasl\.jaas\.config")
+"""Client properties that hold a secret, whatever their value."""
 OWNED_CLIENT_PROPERTIES = {
     "bootstrap.servers": "write it as bootstrap_servers",
     "isolation.level": "remove it: only committed messages are read",
@@ -63,6 +68,9 @@ ClientProperties = dict[Annotated[str, AfterValidator(_client_property)], Client
 def _of_cluster(
     properties: Mapping[str, str | FromEnvironment | FromSecretsManager], info: ValidationInfo
 ) -> Mapping[str, str]:
+    for name, value in properties.items():
+        if isinstance(value, str) and (SECRET_PROPERTIES.fullmatch(name) or "PRIVATE KEY-----" in value):
+            raise wrong(BELONGS_ELSEWHERE, REFERENCE, field=f"properties.{name}")
     return EnvironmentProperties(f"cluster {info.data.get('name')}", properties)
 
 
@@ -85,7 +93,7 @@ class Tls(Declared):
     """The client's certificate, followed by its chain."""
     key: Annotated[ClientValue, Field(examples=["/etc/kdi/client.key"])] = ""
     """The key of the client's certificate; by default it is in the certificate's file. For Kafka: PKCS #8."""
-    key_password: Annotated[ClientValue, Field(examples=[{"env": "REGISTRY_KEY_PASSWORD"}])] = ""
+    key_password: Annotated[SecretValue, Field(examples=[{"env": "REGISTRY_KEY_PASSWORD"}])] = ""
     """Password of the key."""
 
     @model_validator(mode="after")
@@ -189,12 +197,14 @@ def _no_credentials(value: str) -> str:
 
 
 def _proxy(value: object) -> object:
-    return _is_proxy(value) if isinstance(value, str) else client_value(value)
+    if not isinstance(value, str):
+        return client_value(value)
+    if "@" in value:  # before the error that shows it
+        raise wrong("holds user or password", f"write the whole address as {REFERENCE}")
+    return _is_proxy(value)
 
 
-_is_proxy = full_match(
-    rf"http://([^\s/@]+@)?{HOST}:\d{{1,5}}/?", "is not the address of a proxy", "e.g. http://proxy:3128"
-)
+_is_proxy = full_match(rf"http://{HOST}:\d{{1,5}}/?", "is not the address of a proxy", "e.g. http://proxy:3128")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +228,7 @@ class Registry(Declared):
     """Address of its API: the part before /subjects and /schemas."""
     username: Annotated[ClientValue, Field(examples=["kdi"])] = ""
     """User, or API key."""
-    password: Annotated[ClientValue, Field(examples=[{"env": "REGISTRY_PASSWORD"}])] = ""
+    password: Annotated[SecretValue, Field(examples=[{"env": "REGISTRY_PASSWORD"}])] = ""
     """Password of the user, or secret of the API key."""
     tls: Annotated[Tls, Field(examples=[{"ca": "/etc/kdi/ca.pem"}])] = Tls()
     """Certificates, for an address with https."""
