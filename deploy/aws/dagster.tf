@@ -185,7 +185,7 @@ resource "aws_ecs_task_definition" "code" {
         ]
         dependsOn    = [{ containerName = "driver", condition = "HEALTHY" }]
         healthCheck  = local.listens.code
-        memory       = 2048
+        memory       = 2048 * each.value.drivers # with four runs of each
         portMappings = [{ containerPort = 4266, protocol = "tcp" }]
         # The most that Fargate allows. A run that takes longer is killed and retried, which loses time and no message.
         stopTimeout = 120

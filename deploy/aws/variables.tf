@@ -102,7 +102,7 @@ variable "locations" {
   type = map(object({
     documents     = optional(string, "/etc/kdi/streams") # folder in the image
     cpu           = optional(number, 4096)
-    memory        = optional(number, 8192) # MiB; of this, the code server takes 2, metrics 1, and Spark the rest
+    memory        = optional(number, 8192) # MiB; of this, the code server takes 2048 for each driver, metrics 1024, and Spark the rest
     drivers       = optional(number, 1)    # warm drivers, which share the runs (docs/many-streams.md)
     driver_memory = optional(string, "2g") # heap of each driver
     scratch_gib   = optional(number, 40)   # disk of the task, for shuffles and cached messages

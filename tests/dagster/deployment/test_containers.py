@@ -73,6 +73,8 @@ def test_each_of_several_drivers_has_its_number_its_checks_and_runs_of_its_own()
     assert [d["livenessProbe"]["exec"]["command"][-2:] for d in drivers] == [["--number", n] for n in "123"]
     assert pod["terminationGracePeriodSeconds"] == Unit.read("code-server").stop_seconds + 3 * unit.stop_seconds
     disks = {v["name"]: v["emptyDir"]["sizeLimit"] for v in pod["volumes"] if "emptyDir" in v}
+    (memory,) = [c["resources"]["limits"]["memory"] for c in long_running(pod) if c["name"] == "code-server"]
+    assert memory == "6Gi", "each driver has four runs, in the code server's container"
     assert disks["home"] == CHART_VALUES["spark"]["scratch"], (
         "of the pod, as values.yaml says, however many drivers it has"
     )
@@ -80,6 +82,18 @@ def test_each_of_several_drivers_has_its_number_its_checks_and_runs_of_its_own()
     runs, of_three = (dagster["concurrency"]["runs"] for dagster in limits)
     assert of_three["max_concurrent_runs"] == 3 * runs["max_concurrent_runs"]
     assert of_three["tag_concurrency_limits"][-1]["limit"] == 3 * runs["tag_concurrency_limits"][-1]["limit"]
+
+
+@pytest.mark.parametrize(
+    ("size", "of_two"), [("1.5Gi", "3Gi"), ("2000M", "4000M"), (2147483648, 4294967296), ("2e9", "4e+09")]
+)
+def test_the_code_server_has_its_memory_for_each_driver(size: str | int, of_two: str | int) -> None:
+    values = {**REQUIRED, "spark": {"drivers": 2}, "resources": {"code": {"memory": size}}}
+    pod = pods(render(values))[f"{RELEASE}-kdi-assets"]
+
+    (memory,) = [c["resources"]["limits"]["memory"] for c in long_running(pod) if c["name"] == "code-server"]
+
+    assert memory == of_two
 
 
 @every_release

@@ -95,3 +95,10 @@ ConfigMap shows each file twice, once in a hidden folder. The jars stay in the i
 {{- define "kdi.resources" -}}
 resources: {requests: {cpu: {{ .cpu | quote }}, memory: {{ .memory }}}, limits: {memory: {{ .memory }}}}
 {{- end }}
+
+{{/* Of the code server's container, whose runs are four for each driver. */}}
+{{- define "kdi.codeMemory" -}}
+{{- $size := toString .Values.resources.code.memory -}}
+{{- $number := regexFind "^[0-9.]+([eE][+]?[0-9]+)?" $size -}}
+{{- printf "%v%s" (mulf (float64 $number) .Values.spark.drivers) (trimPrefix $number $size) -}}
+{{- end }}
