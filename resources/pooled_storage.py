@@ -14,23 +14,25 @@ import weakref
 from collections.abc import Callable, Mapping
 from copy import copy
 from functools import cache, wraps
-from typing import Any
+from typing import Any, cast
 
+from dagster import Field
 from dagster_postgres import (
     DagsterPostgresStorage,
     PostgresEventLogStorage,
     PostgresRunStorage,
     PostgresScheduleStorage,
 )
-from dagster_postgres.utils import create_pg_engine, get_token_provider_from_config, pg_url_from_config
+from dagster_postgres.utils import create_pg_engine, get_token_provider_from_config, pg_config, pg_url_from_config
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import InvalidatePoolError
 
 KEPT_CONNECTIONS = 4
 MAX_CONNECTIONS = 32
-"""Of each process. Dagster opens a second connection inside some transactions, so twice the number of the daemon's
-threads for ticks, ``num_workers``: those that all wait for a second one would wait for each other."""
+"""Of each process, unless the configuration has ``max_connections``. Dagster opens a second connection inside some
+transactions, so twice the number of the daemon's threads for ticks, ``num_workers``: those that all wait for a second
+one would wait for each other."""
 RECYCLE_SECONDS = 1800
 """A connection is opened again when it is this old: PostgreSQL's process of it grows with what it has cached."""
 NOTICES_A_LOST_HOST = {
@@ -43,7 +45,7 @@ NOTICES_A_LOST_HOST = {
 
 
 class PooledPostgresStorage(DagsterPostgresStorage):
-    """Dagster's ``DagsterPostgresStorage``, with the same settings and one pool of connections in each process.
+    """Dagster's ``DagsterPostgresStorage``, with one pool of connections in each process, and a setting for its size.
 
     All instances of a process share the pool, and what is known of the schema: the code server opens an instance for
     each tick. The webserver replaces the pool by Dagster's own, as it does with any storage.
@@ -55,14 +57,20 @@ class PooledPostgresStorage(DagsterPostgresStorage):
         should_autocreate_tables: bool = True,
         inst_data: Any = None,
         token_provider: Any = None,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         super().__init__(postgres_url, should_autocreate_tables, inst_data, token_provider)  # makes the tables
-        engine, there = _pool(postgres_url, token_provider), set[tuple[str, ...]]()
+        engine, there = _pool(postgres_url, token_provider, max_connections), set[tuple[str, ...]]()
         self._run_storage = _Runs(postgres_url, False, token_provider=token_provider)
         self._event_log_storage = _Events(postgres_url, False, token_provider=token_provider)
         self._schedule_storage = _Schedules(postgres_url, False, token_provider=token_provider)
         for part in (self._run_storage, self._event_log_storage, self._schedule_storage):
             part._engine, part._there = engine, there
+
+    @classmethod
+    def config_type(cls) -> Any:
+        """Dagster's own settings, and ``max_connections`` of each process."""
+        return {**cast(Mapping[str, Any], pg_config()), "max_connections": Field(int, default_value=MAX_CONNECTIONS)}
 
     @classmethod
     def from_config_value(cls, inst_data: Any, config_value: Mapping[str, Any]) -> PooledPostgresStorage:
@@ -84,7 +92,10 @@ def _of_process(config: str, _environment: str) -> PooledPostgresStorage:
     value = json.loads(config)
     tokens = get_token_provider_from_config(value)
     return PooledPostgresStorage(
-        pg_url_from_config(value), value.get("should_autocreate_tables", True), token_provider=tokens
+        pg_url_from_config(value),
+        value.get("should_autocreate_tables", True),
+        token_provider=tokens,
+        max_connections=value["max_connections"],
     )
 
 
@@ -123,14 +134,15 @@ class _Schedules(PostgresScheduleStorage):
     has_built_index = _until_there(PostgresScheduleStorage.has_built_index)
 
 
-def _pool(url: str, tokens: Any) -> Engine:
+def _pool(url: str, tokens: Any, max_connections: int) -> Engine:
     """A pool of connections, for all threads of this process."""
+    kept = min(KEPT_CONNECTIONS, max_connections)
     engine = create_pg_engine(
         url,
         tokens,
         isolation_level="AUTOCOMMIT",  # as Dagster's own
-        pool_size=KEPT_CONNECTIONS,
-        max_overflow=MAX_CONNECTIONS - KEPT_CONNECTIONS,
+        pool_size=kept,
+        max_overflow=max_connections - kept,
         pool_recycle=RECYCLE_SECONDS,
         connect_args=NOTICES_A_LOST_HOST,
     )

@@ -4,7 +4,12 @@ locals {
   home     = "/var/lib/kdi"
   settings = yamldecode(file("${path.module}/../dagster.yaml"))
   runs     = local.settings.concurrency.runs
+  storage  = local.settings.storage.custom
+  threads  = max(local.settings.sensors.num_workers, 4 * length(var.locations)) # ticks that wait must not delay others
   dagster = yamlencode(merge(local.settings, {
+    sensors = merge(local.settings.sensors, { num_workers = local.threads })
+    # Dagster opens a second connection inside some transactions.
+    storage = { custom = merge(local.storage, { config = merge(local.storage.config, { max_connections = 2 * local.threads }) }) }
     concurrency = merge(local.settings.concurrency, {
       runs = { # each location takes as many runs for each driver as one machine, also while others have none
         max_concurrent_runs = local.runs.max_concurrent_runs * sum([for location in var.locations : location.drivers])

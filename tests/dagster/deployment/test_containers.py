@@ -84,6 +84,19 @@ def test_each_of_several_drivers_has_its_number_its_checks_and_runs_of_its_own()
     assert of_three["tag_concurrency_limits"][-1]["limit"] == 3 * runs["tag_concurrency_limits"][-1]["limit"]
 
 
+@pytest.mark.parametrize(("locations", "threads", "connections"), [(1, 16, 32), (5, 20, 40)])
+def test_the_daemon_has_threads_for_each_location_and_two_connections_for_each_thread(
+    locations: int, threads: int, connections: int
+) -> None:
+    of = [{"name": f"part-{number}"} for number in range(locations)]
+
+    rendered = of_kind(render({**REQUIRED, "locations": of}), "ConfigMap")[RELEASE]["data"]["dagster.yaml"]
+    dagster = yaml.safe_load(rendered)
+
+    assert dagster["sensors"]["num_workers"] == threads
+    assert dagster["storage"]["custom"]["config"]["max_connections"] == connections
+
+
 @pytest.mark.parametrize(
     ("size", "of_two"), [("1.5Gi", "3Gi"), ("2000M", "4000M"), (2147483648, 4294967296), ("2e9", "4e+09")]
 )

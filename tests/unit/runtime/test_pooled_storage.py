@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Barrier
 from typing import Any, cast
@@ -20,7 +20,7 @@ import yaml
 from dagster import DagsterRunStatus, RunsFilter
 from dagster._core.instance.ref import InstanceRef
 from dagster._core.storage.base_storage import DagsterStorage
-from dagster_postgres import PostgresEventLogStorage
+from dagster_postgres import PostgresEventLogStorage, PostgresRunStorage
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
@@ -50,10 +50,12 @@ def opened(tmp_path: Path, postgres: Mapping[str, str]) -> Opened:
 
 def test_the_daemon_of_a_deployment_has_threads_for_ticks_that_wait_and_two_connections_for_each() -> None:
     """compose, chart and Terraform take their settings from this file."""
-    sensors = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())["sensors"]
+    dagster = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
+    sensors, connections = dagster["sensors"], dagster["storage"]["custom"]["config"]["max_connections"]
 
     assert sensors["use_threads"] is True
-    assert DAEMON_THREADS <= sensors["num_workers"] <= MAX_CONNECTIONS / 2
+    assert DAEMON_THREADS <= sensors["num_workers"] <= connections / 2
+    assert connections == MAX_CONNECTIONS
 
 
 def backends() -> set[int]:
@@ -211,6 +213,20 @@ def test_many_threads_wait_for_a_connection_and_all_get_one(opened: Opened) -> N
     assert answers == [str(number) for number in range(THREADS)]
     assert 1 <= max(most) <= MAX_CONNECTIONS + THREADS / 8, "beside those that count them"
     assert len(lasting_backends()) <= KEPT_CONNECTIONS
+
+
+def test_a_daemon_with_more_threads_has_more_connections(tmp_path: Path, postgres: Mapping[str, str]) -> None:
+    """A connection beyond the maximum would wait for half a minute, and then be an error."""
+    storage = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())["storage"]
+    storage["custom"]["config"]["max_connections"] = MAX_CONNECTIONS + 8
+    (tmp_path / "dagster.yaml").write_text(yaml.safe_dump({"storage": storage}))
+    runs = cast(DagsterStorage, InstanceRef.from_dir(str(tmp_path)).storage).run_storage
+    assert isinstance(runs, PostgresRunStorage)
+
+    with ExitStack() as together:
+        connections = [together.enter_context(runs.connect()) for _ in range(MAX_CONNECTIONS + 8)]
+
+    assert len(connections) == MAX_CONNECTIONS + 8
 
 
 def test_another_database_has_a_pool_of_its_own(opened: Opened) -> None:
