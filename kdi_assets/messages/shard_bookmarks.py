@@ -48,6 +48,16 @@ class Loss:
     bookmark: Bookmark
 
 
+def after_record(mark: Bookmark, *, sequence: str, arrived: int, digest: str) -> Bookmark:
+    """The bookmark after the last record that was read of a shard, of which there may be more.
+
+    Until a first record is read, ``seen_at`` says that what arrived before is before the start. Records that arrived
+    between the one read here and that moment are not read yet, so it cannot say so any longer.
+    """
+    seen_at = mark.seen_at if mark.sequence else min(mark.seen_at, arrived)
+    return replace(mark, sequence=sequence, arrived=arrived, digest=digest, seen_at=seen_at)
+
+
 def seen_until(mark: Bookmark, moment: int, *, ended: bool) -> Bookmark:
     """The bookmark of a shard of which everything was read that arrived before a moment, in milliseconds since 1970."""
     return replace(mark, ended=True) if ended else replace(mark, seen_at=moment)

@@ -26,7 +26,7 @@ from kdi_assets.messages.kinesis.reader import (
     rows_on_disk,
 )
 from kdi_assets.messages.kinesis.shards import id_of
-from kdi_assets.messages.shard_bookmarks import Bookmark, Span, seen_until
+from kdi_assets.messages.shard_bookmarks import Bookmark, Span, after_record, seen_until
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -107,7 +107,7 @@ class Capture:
                 detail = f"{r} ends inside the aggregate {last['sequence_number']}"
                 raise SeamOpen(stream=r.topic_partition.topic, shard=id_of(r.topic_partition.partition), detail=detail)
             sequence, digest = last["sequence_number"], last["digest"] or digest_of(last["key"], last["value"])
-            mark = replace(read.start.bookmark, sequence=sequence, arrived=last["arrived"], digest=digest)
+            mark = after_record(read.start.bookmark, sequence=sequence, arrived=last["arrived"], digest=digest)
             span = Span(read.span.first, sequence, r.offset_count, digests[last["partition"]])
             found[r.topic_partition] = replace(read, range=r, bookmark=mark, span=span)
         return found
@@ -169,7 +169,7 @@ def _shards_read(
             detail = f"the reader says that it read {read}; on disk are {on_disk}"
             raise SeamOpen(stream=tp.topic, shard=id_of(tp.partition), detail=detail)
         last = {"sequence": whole["sequence_number"], "arrived": whole["arrived"], "digest": whole["digest"]}
-        mark = replace(start.bookmark, **last)
+        mark = after_record(start.bookmark, **last)
         # Before the end of a closed shard was seen, its children may have records of before that nobody read.
         if whole["stop"] == "ended" or (start.is_open and whole["stop"] != "most"):
             mark = seen_until(mark, until - LATE_MS, ended=whole["stop"] == "ended")

@@ -86,6 +86,31 @@ def test_after_an_accepted_loss_all_that_is_held_is_read_once(
     assert "given up: records that arrived between 20" in said[0]
 
 
+def test_what_a_first_drain_left_unread_is_refused_once_retention_has_passed_it(
+    spark: SparkSession, lake: str, server: KinesisServer
+) -> None:
+    """Purpose: the start at the oldest record says that all before it was seen; after a part is read, it is not so.
+    Procedure: three records, seven hours between them; a first drain is killed when it has committed the first one; the
+    next drain comes when retention has passed the second.
+    """
+    orders = Put(spark, lake, server, shards=1, max_records=1)
+    for _ in range(3):
+        orders.put(1)
+        server.advance(7 * HOUR)
+    with pytest.raises(Crash):
+        orders.drain(crash_at("commit sent"))
+
+    server.advance(11 * HOUR)
+
+    assert orders.drained() == orders.ids[:1]
+    with pytest.raises(ShardTrimmed, match="may be missing"):
+        orders.drain()
+    lost_since, _ = lost_between(accept(orders))[0]
+    orders.drain()
+    assert (now_ms(orders) - lost_since) // SECOND == pytest.approx(32 * HOUR, abs=120), "the one record that was read"
+    assert orders.drained() == [orders.ids[0], orders.ids[2]]
+
+
 def test_a_drain_that_is_killed_after_the_decision_is_made_again(
     spark: SparkSession, lake: str, server: KinesisServer
 ) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from kdi_assets.documents.model.stream import TopicPartition
+from kdi_assets.messages.kinesis.client import digest_of
 from kdi_assets.messages.kinesis.errors import ShardTrimmed
 from kdi_assets.messages.kinesis.shards import id_of
-from kdi_assets.messages.shard_bookmarks import Bookmark, seen_until
+from kdi_assets.messages.shard_bookmarks import Bookmark, after_record, seen_until
 from tests.kinesis.shard import DAY, OneShard, ledger_of, sequence_of
 
 
@@ -128,3 +129,31 @@ def test_a_bookmark_that_a_shorter_retention_hid_is_a_loss_unless_the_shard_was_
     with pytest.raises(ShardTrimmed):
         shard.look(replace(mark, seen_at=int(shard.server.now() * 1000) - 25 * 3_600_000), days=2)
     assert sequence_of(shard.look(replace(mark, seen_at=int(shard.server.now() * 1000) - 3_600_000), days=2)) == b
+
+
+def test_what_a_first_plan_left_unread_is_lost_once_retention_passes_it(shard: OneShard) -> None:
+    """Purpose: a start at the oldest record says that all before it was seen, which is true of the start only.
+    Procedure: a record an hour for ten hours; begin at the oldest one, and read one record in the first plan; nobody
+    drains until retention has passed three more.
+    """
+    arrived, made = round(shard.server.now() * 1000), list[str]()
+    for number in range(10):
+        made += shard.put(f"{number}")
+        shard.server.advance(3600)
+    (start,) = shard.source.first_bookmarks(shard.source.topic("s"), "earliest").values()
+
+    mark = after_record(start, sequence=made[0], arrived=arrived, digest=digest_of(b"0", b"0"))
+    in_time = shard.look(mark)
+    shard.server.advance(17.5 * 3600)
+
+    assert sequence_of(in_time) == made[1]
+    assert sequence_of(shard.look(Bookmark())) == made[4], "three unread ones are gone"
+    with pytest.raises(ShardTrimmed, match="may be missing"):
+        shard.look(mark)
+
+
+def test_a_record_read_after_the_first_one_leaves_the_moment_at_which_the_shard_was_seen() -> None:
+    read = {"sequence": "2", "arrived": 7, "digest": "d"}
+
+    assert after_record(Bookmark("1", arrived=3, seen_at=9), **read) == Bookmark("2", arrived=7, digest="d", seen_at=9)
+    assert after_record(Bookmark(seen_at=5), **read).seen_at == 5, "of a shard that appeared: its parents were seen"
