@@ -51,8 +51,12 @@ def id_of(number: int) -> str:
 
 def list_shards(client: Any, stream: str) -> list[ListedShard]:
     """The shards that Kinesis lists, ordered by their numbers; expired ones are not listed."""
-    answers = client.get_paginator("list_shards").paginate(StreamName=stream)
-    found = (_shard(listed) for answer in answers for listed in answer["Shards"])
+    found, asked = list[ListedShard](), {"StreamName": stream}
+    while asked:
+        answer = client.list_shards(**asked)
+        found += map(_shard, answer["Shards"])
+        # Kinesis refuses a name beside a token, which boto3's paginator sends.
+        asked = {"NextToken": answer["NextToken"]} if answer.get("NextToken") else {}
     return sorted(found, key=lambda shard: shard.number)
 
 

@@ -53,7 +53,10 @@ def test_each_message_is_put_once(kdi: Kdi, kinesis: KinesisEndpoint) -> None:
     assert all(read.values()) and all(b'"uuid"' in record["Data"] for record in read[SHARD])
 
 
-def test_each_message_is_in_an_aggregate_of_the_shard_of_its_key(kdi: Kdi, kinesis: KinesisEndpoint) -> None:
+def test_each_message_is_in_an_aggregate_of_the_shard_of_its_key(
+    kdi: Kdi, kinesis: KinesisEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdi_assets.tools.local.kinesis.manage_streams.PAGE_SHARDS", 2)
     kinesis.stream(shards=3, name="orders")
 
     answer = kdi("kinesis", "put", "orders", "--records", "2000", "--aggregate")

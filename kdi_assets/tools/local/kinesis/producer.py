@@ -115,8 +115,13 @@ def _open_shards(client: Any, progress: PutProgress) -> list[tuple[int, int]]:
 
 
 def _listed_ranges(client: Any, stream: str) -> list[tuple[int, int]]:
-    listed = client.get_paginator("list_shards").paginate(StreamName=stream, ShardFilter={"Type": "AT_LATEST"})
-    ranges = [shard["HashKeyRange"] for page in listed for shard in page["Shards"]]
+    ranges: list[Mapping[str, str]] = []
+    asked: dict[str, Any] = {"StreamName": stream, "ShardFilter": {"Type": "AT_LATEST"}}
+    while asked:
+        answer = client.list_shards(**asked)
+        ranges += (shard["HashKeyRange"] for shard in answer["Shards"])
+        # Kinesis refuses a name beside a token, which boto3's paginator sends.
+        asked = {"NextToken": answer["NextToken"]} if answer.get("NextToken") else {}
     return [(int(one["StartingHashKey"]), int(one["EndingHashKey"])) for one in ranges]
 
 
