@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from hashlib import sha256
+from sys import maxsize
 from typing import Any
 
 from kdi_assets.aws import is_transient
@@ -23,7 +24,7 @@ from kdi_assets.messages.kinesis.errors import (
 )
 
 MOST_PAGES = 1_000
-"""A shard with few records may answer some 250 times without one."""
+"""Answers that come no nearer to the shard's end. Of a day without records there may be some 250 that do."""
 LATE_MS = 60_000
 """Arrival times are not in order; a record may become readable so long after another one that arrived later."""
 PAUSE_SECONDS = 0.2
@@ -33,6 +34,8 @@ ATTEMPTS = 9
 LOOK_ATTEMPTS = 4
 """At a call that tells whether a stream answers at all: sensors look once a minute."""
 ABOUT_A_SHARD = ("GetShardIterator", "GetRecords")
+NEEDS_ACTIVE = ("ListShards", "GetShardIterator")
+"""Calls that are refused as ``ResourceInUseException`` while a stream is made or deleted."""
 EXPIRED_KEYS = ("ExpiredTokenException", "ExpiredToken")
 OLD_KEYS = (*EXPIRED_KEYS, "UnrecognizedClientException", "InvalidClientTokenId")
 """Codes of Kinesis and of the service that gives roles; keys that are deleted are unknown rather than expired."""
@@ -148,15 +151,19 @@ def translated(connection: KinesisRegion, stream: str) -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as failed:
-        code, of_shard = "", False
+        code, operation = "", ""
         if isinstance(failed, ClientError):
-            code, of_shard = failed.response["Error"]["Code"], failed.operation_name in ABOUT_A_SHARD
+            code, operation = failed.response["Error"]["Code"], failed.operation_name
         is_missing = code == "ResourceNotFoundException"
-        if is_missing and not of_shard:
+        if is_missing and operation not in ABOUT_A_SHARD:
             raise NoSuchKinesisStream(connection=connection.name, region=connection.region, stream=stream) from failed
         if code in OLD_KEYS:
             _session.cache_clear()  # the next client reads the keys again: variables and files may have newer ones
         passes = is_missing or code in TRANSIENT_CODES or is_transient(failed)
+        passes |= code == "ResourceInUseException" and operation in NEEDS_ACTIVE
+        passes |= (
+            code == "InvalidArgumentException" and operation in ABOUT_A_SHARD
+        )  # retention passed the place just now
         error = KinesisUnanswered if passes else KinesisRequestRefused
         raise error(connection=connection.name, detail=str(failed)) from failed
 
@@ -194,15 +201,17 @@ def pages(client: Any, stream: str, shard: str, *, most: int, **start: Any) -> I
         start: ``ShardIteratorType`` and what it needs.
 
     Raises:
-        EndlessAnswers: The caller still asks after ``MOST_PAGES``.
+        EndlessAnswers: The caller still asks after ``MOST_PAGES`` that come no nearer.
     """
     iterator = client.get_shard_iterator(StreamName=stream, ShardId=shard, **start)["ShardIterator"]
-    for _ in range(MOST_PAGES):
+    least, left = maxsize, MOST_PAGES
+    while left:
         page = page_at(client, iterator, most=most)
         yield page
         if page.following is None:
             return
         iterator = page.following
+        least, left = (page.behind, MOST_PAGES) if page.behind < least else (least, left - 1)
         time.sleep(PAUSE_SECONDS)
     raise EndlessAnswers(stream=stream, shard=shard, answers=MOST_PAGES)
 

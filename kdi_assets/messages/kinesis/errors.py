@@ -29,13 +29,13 @@ class KeysExpired(KinesisUnanswered):
 
 
 class EndlessAnswers(Transient):
-    """A shard answers again and again, and neither with the record that is looked for nor with its end."""
+    """A shard answers again and again, and comes no nearer to the record that is looked for, or to its end."""
 
     stream: str
     shard: str
     answers: int
 
-    what_happened = "{shard} of {stream} gave {answers} answers without reaching what was looked for."
+    what_happened = "{shard} of {stream} gave {answers} answers that come no nearer to what is looked for."
     what_is_safe = NOTHING
     what_to_run = AGAIN
 

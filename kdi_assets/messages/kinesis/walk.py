@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from sys import maxsize
 from typing import Any
 
 from kdi_assets.errors import KdiError, Transient
@@ -64,6 +65,7 @@ class ShardWalk:
     _seen_until: int = 0
     _until: int = 0
     _behind: int = 0
+    _least_behind: int = maxsize
     _pages: int = 0
     _iterator: str = ""
     _taken: float = 0.0
@@ -114,6 +116,10 @@ class ShardWalk:
             return self.refusal or self.error
         failed_since = self.clock() if self._failing_since is None else self._failing_since
         return self.error if self.clock() - failed_since >= UNANSWERED_SECONDS else None
+
+    def is_due(self, renew_after_ms: float) -> bool:
+        """Whether a drain renews the bookmark: the shard has ended, or was not seen for so long."""
+        return (self.ended and not self.mark.ended) or self.mark.complete_until < self.idle_at - renew_after_ms
 
     def failed(self, error: KdiError) -> None:
         """A call got no answer; the next look tries again."""
@@ -195,7 +201,7 @@ class ShardWalk:
         if page.records or page.following is None or page.reaches(mark.arrived + LATE_MS):
             self._record_is_gone(page.at)
         else:
-            self._count_page()
+            self._count_page(page)
         return False
 
     def _record_is_gone(self, now: int) -> None:
@@ -211,14 +217,16 @@ class ShardWalk:
         self._behind, until = page.behind, page.at + 1000  # the server tells whole seconds, and this one has begun
         self._until = self._until or until
         if self.first:
-            self._pages, self.refusal = 0, None
+            self._pages, self._least_behind, self.refusal = 0, maxsize, None
         elif page.reaches(self._until):
             self.idle_at, self._until = page.at if page.behind == 0 else self._until, until
-            self._pages, self.refusal = 0, None
+            self._pages, self._least_behind, self.refusal = 0, maxsize, None
         else:
-            self._count_page()
+            self._count_page(page)
 
-    def _count_page(self) -> None:
-        self._pages += 1
+    def _count_page(self, page: RecordsPage) -> None:
+        """One more that comes no nearer to the shard's end, or else the first one."""
+        self._pages = 1 if page.behind < self._least_behind else self._pages + 1
+        self._least_behind = min(self._least_behind, page.behind)
         if self._pages >= MOST_PAGES:
             self.refusal = EndlessAnswers(stream=self.stream, shard=self.shard, answers=self._pages)

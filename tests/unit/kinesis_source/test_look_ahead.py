@@ -91,10 +91,24 @@ def test_a_shard_that_answers_without_an_end_is_not_taken_for_empty(
 ) -> None:
     monkeypatch.setattr(client, "MOST_PAGES", 50)
     shard.put("a")
+    shard.server.advance(3600)  # so far behind is each of these answers
     shard.server.behaviour.empty_pages = 60
 
     with pytest.raises(EndlessAnswers, match="50 answers"):
         shard.look(Bookmark())
+
+
+def test_a_shard_is_followed_to_its_next_record_however_many_answers_come_before_it(
+    shard: OneShard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: a stream that was idle for days has more empty answers than limits allow, and each try begins anew.
+    Procedure: each empty answer of the server is a second less behind.
+    """
+    monkeypatch.setattr(client, "MOST_PAGES", 50)
+    (a,) = shard.put("a")
+    shard.server.behaviour.empty_pages = 60
+
+    assert sequence_of(shard.look(Bookmark())) == a
 
 
 def test_another_record_in_the_place_of_the_bookmark_s_is_refused(shard: OneShard) -> None:

@@ -52,7 +52,7 @@ final class PolledShard implements ShardPages {
     // Some streams are never 0 behind; an answer is as old as the server's time less what it is behind.
     boolean reached = behind == 0 || now(answer) - behind > range.until();
     // No iterator is the only proof that a shard was read to its end; a closed shard may still have records.
-    return new Page(answer.records(), iterator == null ? "ended" : null, reached, resumed);
+    return new Page(answer.records(), iterator == null ? "ended" : null, reached, resumed, behind);
   }
 
   @Override

@@ -22,6 +22,7 @@ interface ShardPages extends AutoCloseable {
    * @param stop why none follows, as in {@link ShardRecords}; null: one does
    * @param reached whether all records that arrived in time are in this or an earlier answer
    * @param resumed whether reading began again after {@code last}
+   * @param behind how far the answer is behind the end, in milliseconds
    */
-  record Page(List<Record> records, String stop, boolean reached, boolean resumed) {}
+  record Page(List<Record> records, String stop, boolean reached, boolean resumed, long behind) {}
 }

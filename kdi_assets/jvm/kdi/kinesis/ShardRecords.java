@@ -31,7 +31,7 @@ import software.amazon.awssdk.services.kinesis.model.Record;
  * shard ended without another.
  */
 final class ShardRecords implements Iterator<InternalRow> {
-  /** A shard with few records may answer some 250 times without one. */
+  /** Answers without a record that come no nearer to the end. Of a day without records there may be some 250 that do. */
   private static final int MOST_EMPTY = 1_000;
   /** Of Kafka: the timestamp is the server's. */
   private static final int LOG_APPEND_TIME = 1;
@@ -53,6 +53,8 @@ final class ShardRecords implements Iterator<InternalRow> {
   private Iterator<Record> page = Collections.emptyIterator();
   private String afterPage;
   private int empty;
+  /** Of the answers since the last record, how far the nearest one is behind. */
+  private long least = Long.MAX_VALUE;
   private boolean reached;
   private String stop;
   private boolean told;
@@ -138,9 +140,10 @@ final class ShardRecords implements Iterator<InternalRow> {
     if (answer.resumed() && first != null) { // before the first record, the edge is the range's own
       resumedAfter = last;
     }
-    empty = page.hasNext() ? 0 : empty + 1;
+    empty = page.hasNext() || answer.behind() < least ? 0 : empty + 1;
+    least = page.hasNext() ? Long.MAX_VALUE : Math.min(least, answer.behind());
     if (empty > MOST_EMPTY && afterPage == null && !reached) {
-      throw new EndlessAnswers(range.shard() + " gave " + empty + " answers without a record or an end");
+      throw new EndlessAnswers(range.shard() + " gave " + empty + " answers without a record, no nearer to an end");
     }
   }
 

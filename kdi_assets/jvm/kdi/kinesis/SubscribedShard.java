@@ -102,11 +102,11 @@ final class SubscribedShard implements ShardPages {
     // at the latest: the plan knows it in whole seconds, rounded up.
     boolean reached = behind == 0 || TimeUnit.NANOSECONDS.toMillis(System.nanoTime() - begun) - SECOND > behind;
     // Children are the only proof that a shard was read to its end, and after it there is nothing to subscribe to.
-    return new Page(event.records(), event.childShards().isEmpty() ? null : "ended", reached, resumed);
+    return new Page(event.records(), event.childShards().isEmpty() ? null : "ended", reached, resumed, behind);
   }
 
   private static Page last(String stop) {
-    return new Page(List.of(), stop, false, false);
+    return new Page(List.of(), stop, false, false, 0);
   }
 
   private Events subscribe() {
