@@ -52,8 +52,10 @@ _PASSING = (
     "KMSThrottling",
     "Throttling",
     "ResourceNotFound",
+    "ResourceInUse",
+    "InvalidArgument",
 )
-"""Errors after which the next drain may succeed. A shard or stream that is gone: it finds out which of the two."""
+"""Errors after which the next drain may succeed. What is gone, or retention has passed: it finds out."""
 _BROKEN = ("Status Code: 5", "InternalFailure")
 _EXPIRED = "ExpiredToken"
 _OF_BOTO3 = "botocore.exceptions."

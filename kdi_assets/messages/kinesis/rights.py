@@ -9,7 +9,7 @@ from typing import Any
 
 from kdi_assets.documents.model.connections.kinesis import OUR_CONSUMERS, FanOut
 from kdi_assets.documents.model.kinesis_stream import KinesisStream
-from kdi_assets.messages.kinesis.client import LOOK_ATTEMPTS, kinesis_client, translated
+from kdi_assets.messages.kinesis.client import LOOK_ATTEMPTS, NEEDS_ACTIVE, kinesis_client, translated
 from kdi_assets.messages.kinesis.consumers import described_consumer, listed_consumers
 from kdi_assets.messages.kinesis.shards import list_shards
 
@@ -18,7 +18,8 @@ DENIED = ("AccessDeniedException", "AccessDenied")
 DENIED_KEY = "KMSAccessDeniedException"
 KEY = "kms:Decrypt"
 ONLY_TRIED = "DryRunOperationException"
-GRANTED = (ONLY_TRIED, "ResourceInUseException")
+IN_USE = "ResourceInUseException"
+GRANTED = (ONLY_TRIED, IN_USE)
 """Answers to a call that would have succeeded, and to a subscription while a drain has one of the same consumer."""
 
 
@@ -128,7 +129,7 @@ class TriedRights:
             elif code in DENIED:
                 self.denied[right] = str(refused)
                 return
-            elif code not in GRANTED:
+            elif code not in GRANTED or (code == IN_USE and name in NEEDS_ACTIVE):
                 raise
         self.tried.append(right)
 

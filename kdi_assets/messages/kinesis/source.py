@@ -97,10 +97,13 @@ class _Look:
 
     @property
     def renewal(self) -> dict[TopicPartition, Bookmark]:
-        """The same, if one of them was not seen for a part of the retention; else empty."""
+        """The same, if one of them was not seen for a part of the retention, or has ended since; else empty.
+
+        An end is committed at once: if the shard expires before, nobody can tell it from one that was not read.
+        """
         due, seen = self.seen_at - 1000 * self.held_seconds / RENEWALS, self.seen
-        before = (self.bookmarks[tp] for tp in seen)
-        return seen if any(mark.complete_until < due for mark in before) else {}
+        is_due = any(mark.ended or self.bookmarks[tp].complete_until < due for tp, mark in seen.items())
+        return seen if is_due else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +128,8 @@ class KinesisSource:
         with translated(self.connection, name):
             answer = client.describe_stream_summary(StreamName=name)
             shards = list_shards(client, name)
+        if not shards:
+            raise self.unanswered(f"the stream {name} has no shard: it is not ACTIVE yet")
         # The server tells whole seconds: of the second that has begun, records may have arrived already.
         as_of = server_time(answer) + timedelta(seconds=1)
         unread = {TopicPartition(name, shard.number): UNREAD for shard in shards}
@@ -155,7 +160,8 @@ class KinesisSource:
             raise AssertionError(f"{topic.topic} is not a topic of this source")
         now = topic.as_of - timedelta(seconds=1)
         held = HeldRecords(milliseconds(now), topic.retention.seconds)
-        start = now if start == "latest" else start
+        if start == "latest" or (isinstance(start, datetime) and start > now):
+            start = now  # Kinesis refuses a time in the future
         # The oldest record; those that retention removes before they can be read are before the start.
         oldest = Bookmark(seen_at=_until(topic) - LATE_MS, held_seconds=held.seconds)
         if isinstance(start, Mapping):

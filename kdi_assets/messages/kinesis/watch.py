@@ -94,7 +94,7 @@ class _Table:
             if not first_at or not isinstance(problem, Transient):
                 return problem
         unknown = {tp for tp, walk in walks.items() if not walk.known} | problems.keys() | self.without_children()
-        due = [w.mark for w in walks.values() if w.mark.complete_until < w.idle_at - self.renew_after_ms]
+        due = [w.mark for w in walks.values() if w.is_due(self.renew_after_ms)]
         return Waiting(first_at, renews=None if first_at else oldest_look(due), unknown=frozenset(unknown))
 
 

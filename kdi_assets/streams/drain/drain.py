@@ -154,7 +154,8 @@ class Draining:
                 unless_planned.pop_all()
                 return planned
             if held.renewal and snapshot.ledger:
-                reason = "nothing arrived for a quarter of the retention"
+                has_ended = any(mark.ended for mark in held.renewal.values())
+                reason = "a shard has ended" if has_ended else "nothing arrived for a quarter of the retention"
                 positions = {**dict.fromkeys(held.renewal, 0), **snapshot.ledger.positions}
                 return PositionCommit("renewal", positions, reason, held.renewal)
         if self._undrainable:

@@ -21,6 +21,7 @@ from kdi_assets.messages.kinesis.errors import (
 )
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.messages.kinesis.source import KinesisSource
+from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.tools.local.kinesis.faults import Fault
 from kdi_assets.tools.local.s3_server import start_s3_server
 from tests.kinesis.shard import OneShard
@@ -59,6 +60,22 @@ def test_a_shard_that_expired_after_it_was_listed_is_no_missing_stream(shard: On
         shard.client.get_shard_iterator(StreamName="s", ShardId=id_of(7), ShardIteratorType="TRIM_HORIZON")
     with pytest.raises(NoSuchKinesisStream), translated(shard.connection, "t"):
         shard.client.list_shards(StreamName="t")
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [
+        ("GetShardIterator", "ResourceInUseException"),  # the stream is made or deleted
+        ("GetShardIterator", "InvalidArgumentException"),  # retention passed the place since it was looked at
+        ("GetRecords", "InvalidArgumentException"),
+    ],
+)
+def test_what_another_look_at_a_shard_finds_otherwise_may_pass(shard: OneShard, operation: str, code: str) -> None:
+    shard.put("a")
+    shard.server.order(Fault(operation, code=code))
+
+    with pytest.raises(KinesisUnanswered, match=code), translated(shard.connection, "s"):
+        shard.look(Bookmark())
 
 
 @pytest.mark.parametrize(
@@ -102,6 +119,8 @@ def test_a_role_that_cannot_be_taken_is_an_error_of_kinesis(
         ("ResourceNotFoundException: gone (Service: Kinesis, Status Code: 400)", KinesisUnanswered),
         ("KinesisException: ExpiredTokenException: old (Service: Kinesis, Status Code: 400)", KinesisUnanswered),
         ("KinesisException: UnknownOperationException: no (Service: Kinesis, Status Code: 400)", KinesisRequestRefused),
+        ("InvalidArgumentException: trimmed (Service: Kinesis, Status Code: 400)", KinesisUnanswered),
+        ("ResourceInUseException: not ACTIVE (Service: Kinesis, Status Code: 400)", KinesisUnanswered),
         ("No space left on device", OSError),
     ],
 )

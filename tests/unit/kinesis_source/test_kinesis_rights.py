@@ -224,3 +224,12 @@ def test_the_page_lists_the_rights_that_the_doctor_knows() -> None:
 
     assert documented() == known
     assert known == {(r.action, r.below) for r in rights_of(FanOut("kdi_x", is_ours=True, deregisters=True))}
+
+
+def test_a_stream_that_is_being_made_or_deleted_shows_no_rights(kinesis: KinesisEndpoint) -> None:
+    kinesis.ours.order(Fault("ListShards", code="ResourceInUseException"))
+
+    found = examined(kinesis)
+
+    assert "ResourceInUseException" in str(found), "not granted: nobody has listed a shard"
+    assert all(finding.verdict != Verdict.OK for finding in found.values())

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.messages.kinesis.client import LATE_MS
-from kdi_assets.messages.kinesis.errors import BookmarkMissing, NoSuchKinesisStream, ShardTrimmed
+from kdi_assets.messages.kinesis.errors import BookmarkMissing, KinesisUnanswered, NoSuchKinesisStream, ShardTrimmed
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.positions import LedgerState
-from tests.kinesis.shard import DAY, OneShard, ledger_of
+from kdi_assets.tools.local.kinesis.faults import Fault
+from tests.kinesis.shard import DAY, OneShard, ledger_of, sequence_of
 
 
 def parts(state: Any) -> Sequence[TopicPartition]:
@@ -79,6 +80,61 @@ def test_what_retention_may_have_taken_since_a_stream_was_created_is_refused(
 
     with pytest.raises(ShardTrimmed) if refused else nullcontext():
         shard.look(mark, days=2)
+
+
+@pytest.mark.parametrize("shards", [2, 3, 5])
+def test_a_stream_has_the_shards_of_all_pages(shard: OneShard, monkeypatch: pytest.MonkeyPatch, shards: int) -> None:
+    """Kinesis lists a thousand on a page, and refuses a stream's name beside a token."""
+    monkeypatch.setattr("kdi_assets.tools.local.kinesis.manage_streams.PAGE_SHARDS", 2)
+    shard.client.create_stream(StreamName="wide", ShardCount=shards)
+    shard.server.advance(60)
+
+    assert [tp.partition for tp in parts(shard.source.topic("wide"))] == list(range(shards))
+
+
+def test_a_start_in_the_future_begins_now(shard: OneShard) -> None:
+    """Kinesis refuses such a time, and the committed start could not be corrected."""
+    topic = shard.source.topic("s")
+    assert topic.as_of
+
+    (mark,) = shard.source.first_bookmarks(topic, topic.as_of + timedelta(hours=5)).values()
+
+    assert mark == Bookmark(at=round(topic.as_of.timestamp() * 1000) - 1000, held_seconds=DAY)
+    (a,) = shard.put("a")
+    assert sequence_of(shard.look(mark)) == a
+
+
+def test_a_stream_that_is_not_active_yet_does_not_answer(shard: OneShard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kinesis refuses ListShards while a stream is created or deleted, or answers without a shard."""
+    shard.server.order(Fault("ListShards", code="ResourceInUseException"))
+    with pytest.raises(KinesisUnanswered, match="ResourceInUseException"):
+        shard.source.topic("s")
+    monkeypatch.setattr("kdi_assets.messages.kinesis.source.list_shards", lambda *_: [])
+
+    with pytest.raises(KinesisUnanswered, match="not ACTIVE yet"):
+        shard.source.topic("s")
+
+
+def test_an_end_that_nobody_has_committed_is_committed_at_once(shard: OneShard) -> None:
+    """Purpose: a shard that expires before its end is committed is taken for one that was not read.
+    Procedure: begin at `latest` on an idle stream whose only shard was split 23 hours ago.
+    """
+    shard.put("before the start")
+    shard.client.split_shard(StreamName="s", ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    shard.server.advance(23 * 3600)
+    topic = shard.source.topic("s")
+    marks = shard.source.first_bookmarks(topic, "latest")
+    positions = dict.fromkeys(topic.partitions, 0)
+    entry = LedgerEntry(0, "start", "s", "v1", "s", topic.topic_id, "table", positions, bookmarks=marks)
+    ledger = LedgerState("/lake/s", 0, "table", 0, positions, {}, None, True, True, entry)
+    shard.server.advance(1)
+
+    waits = shard.source.waiting(topic, ledger).renews
+    with shard.source.hold(nobody, topic, ledger, most=10) as held:
+        ended = {tp.partition: mark.ended for tp, mark in held.renewal.items()}
+
+    assert waits is not None
+    assert ended == {0: True, 1: False, 2: False}
 
 
 def nobody() -> Any:

@@ -44,6 +44,21 @@ def test_a_shard_that_a_drain_has_ended_asks_for_no_renewal(shard: OneShard, lak
     assert needs == [True, True, False, False]
 
 
+def test_a_shard_that_ends_asks_for_a_run_that_commits_its_end(shard: OneShard, lake: str) -> None:
+    ticks, tp = Ticks(shard, lake), 0
+    seen = Bookmark(seen_at=int(shard.server.now() * 1000), held_seconds=DAY)
+    ticks.commit(ticks.streams[0], "renewal", {tp: seen}, shard.source.topic(TOPIC).topic_id)
+    needs = [ticks.tick()[0][0].needs_position_commit]
+    shard.client.split_shard(StreamName=TOPIC, ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+
+    needs += [ticks.tick()[0][0].needs_position_commit for _ in range(2)]
+    marks = {tp: replace(seen, ended=True), 1: seen, 2: seen}
+    ticks.commit(ticks.streams[0], "renewal", marks, shard.source.topic(TOPIC).topic_id)
+    needs += [ticks.tick()[0][0].needs_position_commit for _ in range(2)]
+
+    assert needs == [False, True, True, False, False]
+
+
 def test_a_drain_that_found_newer_shards_is_no_refusal(shard: OneShard, lake: str) -> None:
     """Procedure: a record waits, so nobody asks the shard; it is split, and a drain commits it and its children."""
     ticks = Ticks(shard, lake)
