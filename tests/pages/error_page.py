@@ -47,6 +47,7 @@ VALUES: dict[tuple[str, str], Any] = {
     ("MessagesGone", "missing"): SimpleNamespace(rows_by_date={}, rows=0, letters=0, messages=0),
     ("RetentionTooShort", "retention"): timedelta(0),
     ("RetentionTooShort", "least"): timedelta(days=1),
+    **{(name, "has_numbers"): False for name in ("LedgerGap", "RowsWithoutPositions", "TableReplaced")},
     ("TopicTruncated", "read"): SimpleNamespace(offset=0, timestamp=0),
     ("TopicTruncated", "found"): SimpleNamespace(timestamp=0),
 }

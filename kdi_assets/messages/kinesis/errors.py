@@ -96,7 +96,10 @@ class BookmarkMissing(Terminal):
 
     what_happened = "the ledger of {stream} does not say after which record of {shard} to go on."
     what_is_safe = "the table is untouched."
-    what_to_run = "kdi history {table}"
+    what_to_run = (
+        "kdi history {table}   (shows the commits that are known. To read on, write a new path into the document: the "
+        "table so far stays)"
+    )
 
 
 class BookmarkDiffers(Terminal):

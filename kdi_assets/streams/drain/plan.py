@@ -65,7 +65,7 @@ def needed_position_commit(stream: Stream, ledger: LedgerState | None, topic: To
         reason = f"the table was restored to version {ledger.restored_to}"
         return PositionCommit("restore", positions, reason)
     if ledger.has_unknown_files:
-        raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri)
+        raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri, has_numbers=topic.as_of is not None)
     if ledger.ledger_version is None:
         refuse_other_start(stream, ledger.positions, topic)
         positions = {**start_positions(stream, topic, known=ledger.positions.keys()), **ledger.positions}
@@ -209,7 +209,13 @@ def refuse_other_ids(stream: Stream, ledger: LedgerState, topic: TopicState) -> 
         return  # no ledger commit recorded the ids of table and topic; the next one does
     if not ledger.table_id_matches:
         recorded = ledger.entry.table_id if ledger.entry else ""
-        raise TableReplaced(stream=stream.name, uri=ledger.uri, recorded_id=recorded, found_id=ledger.table_id)
+        raise TableReplaced(
+            stream=stream.name,
+            uri=ledger.uri,
+            recorded_id=recorded,
+            found_id=ledger.table_id,
+            has_numbers=topic.as_of is not None,
+        )
     if not ledger.topic_id_matches:
         recorded = ledger.entry.topic_id if ledger.entry else ""
         raise TopicRecreated(stream=stream.name, topic=topic.topic, recorded_id=recorded, found_id=topic.topic_id)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import Terminal
 from kdi_assets.messages.topic_state import LastRead
+from kdi_assets.streams.ledger.errors import another_table
 
 
 class RetentionPassedPosition(Terminal):
@@ -87,32 +88,49 @@ class TopicPartitionVanished(Terminal):
 
 
 class TableReplaced(Terminal):
-    """The table has another id than the table of the positions: it was replaced, or is a clone."""
+    """The table has another id than the table of the positions: it was replaced, or is a clone.
+
+    Attributes:
+        has_numbers: As of ``LedgerGap``.
+    """
 
     stream: str
     uri: str
     recorded_id: str
     found_id: str
+    has_numbers: bool = False
 
     def message_parts(self) -> tuple[str, str, str]:
+        adopt = (
+            f"kdi resolve {self.stream} adopt   (positions from its rows; afterwards, to drain more again: "
+            f"kdi resolve {self.stream} rewind --topic-partition TOPIC/NUMBER --to OFFSET)"
+        )
         was = f" (the ledger belongs to {self.recorded_id})" if self.recorded_id else ""
         return (
             f"{self.stream}: {self.uri} is another table now, with id {self.found_id}{was}.",
             "nothing was read and nothing was written.",
-            f"kdi resolve {self.stream} adopt   (positions from its rows; afterwards, to drain more again: "
-            f"kdi resolve {self.stream} rewind --topic-partition TOPIC/NUMBER --to OFFSET)",
+            another_table(self.stream) if self.has_numbers else adopt,
         )
 
 
 class RowsWithoutPositions(Terminal):
-    """The table has data files and no positions: a clone, a copy, or a table of a writer without positions."""
+    """The table has data files and no positions: a clone, a copy, or a table of a writer without positions.
+
+    Attributes:
+        has_numbers: As of ``LedgerGap``.
+    """
 
     stream: str
     uri: str
+    has_numbers: bool = False
 
-    what_happened = "{stream}: {uri} has rows and no positions: it is a clone, a copy or another writer's table."
-    what_is_safe = "nothing was read and nothing was written."
-    what_to_run = "kdi resolve {stream} adopt   (positions from its rows)"
+    def message_parts(self) -> tuple[str, str, str]:
+        adopt = f"kdi resolve {self.stream} adopt   (positions from its rows)"
+        return (
+            f"{self.stream}: {self.uri} has rows and no positions: it is a clone, a copy or another writer's table.",
+            "nothing was read and nothing was written.",
+            another_table(self.stream) if self.has_numbers else adopt,
+        )
 
 
 class TableMissing(Terminal):

@@ -7,6 +7,11 @@ from kdi_assets.errors import Terminal, Transient
 from kdi_assets.wording import sql_command
 
 
+def another_table(stream: str) -> str:
+    """The command for a table that cannot be continued."""
+    return f"kdi drain TABLE   (first write TABLE, a new path, in the document in place of {stream}, which stays)"
+
+
 class ArchiveBusy(Transient):
     """Another process copied commits to the archive at the same time."""
 
@@ -73,16 +78,25 @@ TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 
 class LedgerGap(Terminal):
-    """A commit that decides about the positions is gone or cannot be read."""
+    """A commit that decides about the positions is gone or cannot be read.
+
+    Attributes:
+        has_numbers: The offsets are numbers of the table's own reading, as of Kinesis: no decision can set a position.
+    """
 
     stream: str
     uri: str
     version: int
     why: str
+    has_numbers: bool = False
 
-    what_happened = "{stream}: commit {version} of {uri} {why}; the positions are not known."
-    what_is_safe = "the rows of the table; nothing is drained until someone decides."
-    what_to_run = "kdi resolve {stream} rewind   (proposes the highest offset in the rows, plus one)"
+    def message_parts(self) -> tuple[str, str, str]:
+        rewind = f"kdi resolve {self.stream} rewind   (proposes the highest offset in the rows, plus one)"
+        return (
+            f"{self.stream}: commit {self.version} of {self.uri} {self.why}; the positions are not known.",
+            "the rows of the table; nothing is drained until someone decides.",
+            another_table(self.stream) if self.has_numbers else rewind,
+        )
 
 
 class TransactionRetentionSet(Terminal):

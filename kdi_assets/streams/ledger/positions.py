@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from kdi_assets.delta.errors import CommitUnreadable
 from kdi_assets.delta.log import CommitInfo, TableLog
 from kdi_assets.delta.markers import Markers, live_markers, table_txn_id, topic_txn_id, version_id
+from kdi_assets.documents.model.kinesis_stream import KinesisStream
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.streams.ledger.archive import Archive
 from kdi_assets.streams.ledger.entry import DeadLettersAt, LedgerEntry
@@ -164,7 +165,10 @@ def read_ledger(
         live = reader.live(log)
         return reader.state(log, live, reader.entry(live))
     except CommitUnreadable as gone:
-        raise LedgerGap(stream=stream.name, uri=log.uri, version=gone.version, why=gone.why) from gone
+        of_kinesis = isinstance(stream, KinesisStream)
+        raise LedgerGap(
+            stream=stream.name, uri=log.uri, version=gone.version, why=gone.why, has_numbers=of_kinesis
+        ) from gone
 
 
 def read_ledger_despite_gap(stream: Stream, lake: str, *, topic_id: str, topic_partitions: int) -> LedgerState:

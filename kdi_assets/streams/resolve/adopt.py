@@ -9,8 +9,9 @@ from kdi_assets.messages.of_stream import source_of
 from kdi_assets.streams.drain.dead_letters import check_letters_intact
 from kdi_assets.streams.drain.errors import DeadLettersReplaced
 from kdi_assets.streams.ledger.entry import DeadLettersAt
+from kdi_assets.streams.ledger.errors import another_table
 from kdi_assets.streams.ledger.rewrite import MESSAGE
-from kdi_assets.streams.resolve.context import ProposedPositions, ResolveContext, another_table
+from kdi_assets.streams.resolve.context import ProposedPositions, ResolveContext
 
 
 def adopt(context: ResolveContext) -> ProposedPositions:
@@ -69,7 +70,7 @@ def refuse_another_topic(context: ResolveContext) -> None:
     for tp in sorted(at.keys() & partitions.keys()):
         if at[tp] >= partitions[tp].high_watermark:
             odd = f"there is a row of offset {at[tp]}, and {tp} ends at {partitions[tp].high_watermark}"
-            raise context.refusal(f"{odd}: {why}", then=another_table(stream))
+            raise context.refusal(f"{odd}: {why}", then=another_table(stream.name))
     readable = [
         OffsetRange(tp, offset, offset + 1)
         for tp, offset in at.items()
@@ -81,4 +82,4 @@ def refuse_another_topic(context: ResolveContext) -> None:
     both = newest.join(messages, ["partition", "offset"]).where("timestamp <> row")
     for r in both.select("partition", "offset", F.expr("date_format(row, 'yyyy-MM-dd HH:mm:ss') AS row")).take(1):
         odd = f"the row at offset {r['offset']} of {stream.topic}/{r['partition']} is of {r['row']}, the message is not"
-        raise context.refusal(f"{odd}: {why}", then=another_table(stream))
+        raise context.refusal(f"{odd}: {why}", then=another_table(stream.name))

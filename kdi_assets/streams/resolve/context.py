@@ -11,6 +11,7 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.messages.topic_state import TopicState
 from kdi_assets.streams.audit.audit import highest_offsets
+from kdi_assets.streams.ledger.errors import another_table
 from kdi_assets.streams.ledger.positions import LedgerState, read_ledger
 from kdi_assets.streams.resolve.errors import NothingToResolve
 
@@ -77,7 +78,8 @@ class ResolveContext:
         if not ledger.topic_id_matches and self.action != "new-topic":
             raise self.refusal("the topic is another one; new-topic decides that")
         if not ledger.table_id_matches and self.action != "adopt" and ledger.topic_id_matches:
-            raise self.refusal("the table is another one; adopt decides that")
+            then = another_table(self.stream.name) if self.topic.as_of else ""
+            raise self.refusal(f"the table is another one{'' if then else '; adopt decides that'}", then=then)
 
     def refuse_unknown_offsets(self) -> None:
         """Refuse to set positions whose messages the source cannot name.
@@ -87,7 +89,7 @@ class ResolveContext:
         """
         if self.topic.as_of and self.action == "adopt":
             detail = f"{NUMBERS}: only the log of the table that is gone says which records its numbers belong to"
-            raise self.refusal(detail, then=another_table(self.stream))
+            raise self.refusal(detail, then=another_table(self.stream.name))
 
     def refuse_gap(self) -> None:
         """Refuse an action that needs the positions if they are unknown.
@@ -95,6 +97,8 @@ class ResolveContext:
         Raises:
             NothingToResolve: The log no longer shows them.
         """
+        if self.gap and self.topic.as_of:
+            raise self.refusal("the positions are unknown", then=another_table(self.stream.name))
         if self.gap:
             rewind = f"kdi resolve {self.stream.name} rewind   (proposes the highest offset in the rows, plus one)"
             raise self.refusal("the positions are unknown; rewind to the offsets after the rows first", then=rewind)
@@ -114,7 +118,7 @@ class ResolveContext:
             raise self.refusal(
                 f"some rows of {self.log.uri} have no coordinates, and no row has the position of {names}",
                 then=f"write `start:` with the next offset of {names} into the stream's document, then the same "
-                f"command again; or {another_table(self.stream)}",
+                f"command again; or {another_table(self.stream.name)}",
             )
         after = {tp: highest[tp] + 1 for tp in partitions.keys() & highest.keys()}
         return {tp: after.get(tp, start.get(tp, offsets.earliest)) for tp, offsets in partitions.items()}
@@ -122,11 +126,6 @@ class ResolveContext:
     def refusal(self, detail: str, *, then: str = "") -> NothingToResolve:
         """The error: the action does not apply."""
         return NothingToResolve(stream=self.stream.name, action=self.action, detail=detail, then=then)
-
-
-def another_table(stream: Stream) -> str:
-    """The command for a table that cannot be continued."""
-    return f"kdi drain TABLE   (first write TABLE, a new path, in the document in place of {stream.name}, which stays)"
 
 
 def in_utc(moment: datetime) -> str:

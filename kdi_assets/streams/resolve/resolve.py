@@ -15,12 +15,12 @@ from kdi_assets.messages.coordinates import keeps_timestamps
 from kdi_assets.messages.of_stream import source_failures, source_of
 from kdi_assets.streams.ledger.commit import commit, next_entry, refuse_unmarked
 from kdi_assets.streams.ledger.entry import LedgerEntry
-from kdi_assets.streams.ledger.errors import LedgerGap
+from kdi_assets.streams.ledger.errors import LedgerGap, another_table
 from kdi_assets.streams.ledger.positions import RETIRED, LedgerState, read_ledger, read_ledger_despite_gap
 from kdi_assets.streams.resolve.accept_loss import accepted_loss, losses
 from kdi_assets.streams.resolve.adopt import adopt, adopt_dead_letters
 from kdi_assets.streams.resolve.context import Action as Action
-from kdi_assets.streams.resolve.context import ProposedPositions, ResolveContext, another_table
+from kdi_assets.streams.resolve.context import ProposedPositions, ResolveContext
 from kdi_assets.streams.resolve.errors import NothingToResolve
 from kdi_assets.streams.resolve.rewind import Target, check_rows_to_remove, refuse_over_erased, rewind
 from kdi_assets.streams.resolve.rewind_to_spans import rewind_to_spans, way_back
@@ -211,7 +211,7 @@ def new_topic(context: ResolveContext) -> ProposedPositions:
         raise context.refusal(f"topic id {topic_id} is the one that the positions belong to")
     if ledger.ledger_version is None:
         why = "the table has no ledger that knows the old topic, so its rows could not be separated from the new ones"
-        raise context.refusal(why, then=another_table(context.stream))
+        raise context.refusal(why, then=another_table(context.stream.name))
     if not keeps_timestamps(context.log.schema, context.stream):
         why = "the rows have no timestamps, and only these tell rows of the old topic from rows of the new one"
         alter = f"ALTER TABLE delta.`{ledger.uri}` ADD COLUMNS ({context.stream.coordinates}.timestamp timestamp)"

@@ -9,8 +9,9 @@ from kdi_assets.messages.held import SetBack
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.messages.source import WayBack
 from kdi_assets.streams.audit.audit import highest_offsets
+from kdi_assets.streams.ledger.errors import another_table
 from kdi_assets.streams.ledger.history import history_of
-from kdi_assets.streams.resolve.context import ProposedPositions, ResolveContext, another_table, in_utc
+from kdi_assets.streams.resolve.context import ProposedPositions, ResolveContext, in_utc
 from kdi_assets.streams.resolve.errors import NothingToResolve
 from kdi_assets.streams.resolve.rewind import Target, at_version, refuse_odd_target
 
@@ -33,7 +34,9 @@ def rewind_to_spans(context: ResolveContext, way: WayBack, target: Target) -> Pr
     """
     refuse_odd_target(context, target)
     if context.gap or context.ledger.entry is None:
-        raise context.refusal("the log no longer shows which records were read", then=another_table(context.stream))
+        raise context.refusal(
+            "the log no longer shows which records were read", then=another_table(context.stream.name)
+        )
     known = context.positions
     if target.only is not None and target.only not in context.topic.partitions:
         raise _expired(context, [target.only], "of any offset")

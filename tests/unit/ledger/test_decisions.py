@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from socket import gethostname
@@ -170,6 +172,19 @@ def test_no_decision_passes_over_another_topic_or_another_table(lake: str, actio
                 case.refuse_other_topic_or_table()
         else:
             case.refuse_other_topic_or_table()
+
+
+@pytest.mark.parametrize(("gap", "fields"), [(True, {}), (False, {"table_id_matches": False})])
+def test_a_table_of_kinesis_that_cannot_be_continued_is_answered_by_a_new_path(
+    lake: str, gap: bool, fields: Mapping[str, bool]
+) -> None:
+    case = case_of(lake, "rewind", {P0: (0, 10)}, state({P0: 5}, **fields))
+    of_kinesis = replace(case, topic=replace(case.topic, as_of=datetime.now(UTC)), gap=gap)
+
+    with pytest.raises(NothingToResolve, match="a new path") as refused:
+        of_kinesis.refuse_gap()
+        of_kinesis.refuse_other_topic_or_table()
+    assert not re.search("adopt|rewind to", str(refused.value)), "they are refused, too"
 
 
 def test_a_topic_made_again_begins_at_0_and_what_it_lacks_is_retired(lake: str) -> None:

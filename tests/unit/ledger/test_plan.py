@@ -11,10 +11,12 @@ import pytest
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.streams.drain.plan import needed_position_commit
+from kdi_assets.streams.drain.plan import needed_position_commit
 from kdi_assets.streams.drain.plan_errors import (
     BrokerEndBelowPosition,
     PositionBelowStart,
     RetentionPassedPosition,
+    RowsWithoutPositions,
     StartOutOfRange,
     TableReplaced,
     TopicPartitionVanished,
@@ -123,6 +125,17 @@ def test_only_a_shard_that_was_read_to_its_end_may_vanish(ended: bool) -> None:
     assert plan(state, held).positions_after == {P1: 3}
     moved: dict[str, Any] = {"positions": {P1: 3}, "bookmarks": {P1: Bookmark("7")}}
     assert next_entry(orders(), state, kind="drain", topic_id="topic", **moved).positions == {P0: 1, P1: 3}
+
+
+@pytest.mark.parametrize("state", [{"table_id_matches": False}, {"ledger_version": None, "has_unknown_files": True}])
+def test_a_table_of_kinesis_that_cannot_be_continued_is_answered_by_a_new_path(state: dict[str, Any]) -> None:
+    """No decision sets the number of a record."""
+    held = topic({P0: (0, 6)})
+
+    with pytest.raises((TableReplaced, RowsWithoutPositions), match="a new path"):
+        needed_position_commit(orders(), ledger({P0: 1}, **state), replace(held, as_of=NOW))
+    with pytest.raises((TableReplaced, RowsWithoutPositions), match="adopt"):
+        needed_position_commit(orders(), ledger({P0: 1}, **state), held)
 
 
 def test_a_shard_that_expired_unread_is_a_loss_and_not_another_topic() -> None:

@@ -23,6 +23,7 @@ from kdi_assets.streams.ledger.entry import Kind
 from kdi_assets.streams.ledger.errors import LedgerGap
 from kdi_assets.streams.ledger.history import live_history
 from kdi_assets.streams.ledger.positions import LedgerState, read_ledger
+from tests.kinesis.drained import document
 from tests.table_by_hand import TOPIC, TableByHand, data_file, orders, position
 
 P0 = TopicPartition(TOPIC, 0)
@@ -92,6 +93,19 @@ def test_a_restore_to_before_the_ledger_is_refused(
 
     with pytest.raises(LedgerGap, match="commit 1 .* older than .* first ledger commit.*\n.*\n.*kdi resolve .* rewind"):
         ledger(lake)
+
+
+@RESTORES
+def test_positions_of_kinesis_that_are_not_known_are_answered_by_a_new_path(
+    table: Rows, lake: str, tmp_path: Path
+) -> None:
+    """No decision sets the number of a record."""
+    table.ours("resolve", P0=5)
+    table.ours("drain", P0=9)
+    table.restore(0)
+
+    with pytest.raises(LedgerGap, match="a new path"):
+        read_ledger(document(tmp_path / "defs"), lake, topic_id="topic", topic_partitions=1)
 
 
 @RESTORES
