@@ -87,18 +87,24 @@ def _only_one(found: Sequence[_UsedConsumer], name: str) -> _UsedConsumer:
 
 
 def _consumers_of(tables: Sequence[KinesisStream]) -> list[_UsedConsumer]:
-    """The consumers of the tables' streams."""
+    """The consumers of the tables' streams, each once, although several connections may lead to a stream."""
     from kdi_assets.messages.kinesis.consumers import our_consumers
+    from kdi_assets.messages.kinesis.errors import NoSuchKinesisStream
 
-    found = []
+    found: dict[str, _UsedConsumer] = {}
     ordered = sorted(tables, key=lambda table: (table.cluster.name, table.topic))
     for _, group in groupby(ordered, key=lambda table: (table.cluster.name, table.topic)):
         same = list(group)
-        for consumer in our_consumers(same[0].kinesis, same[0].topic):
+        try:
+            listed = our_consumers(same[0].kinesis, same[0].topic)
+        except NoSuchKinesisStream as missing:
+            typer.echo(missing.message_parts()[0], err=True)
+            continue
+        for consumer in listed:
             names = {consumer.name, consumer.arn}
-            users = [table.name for table in same if table.fan_out and table.fan_out.consumer in names]
-            found.append((same[0].kinesis, consumer, users))
-    return found
+            _, _, users = found.setdefault(consumer.arn, (same[0].kinesis, consumer, []))
+            users += (table.name for table in same if table.fan_out and table.fan_out.consumer in names)
+    return list(found.values())
 
 
 @app.command()

@@ -306,7 +306,9 @@ def _shared_consumers(loaded: LoadedFolder) -> Iterator[DocumentMistake]:
     for stream in loaded.streams.values():
         if isinstance(stream, KinesisStream) and stream.fan_out and stream.fan_out.is_ours:
             consumer, document = stream.fan_out.consumer, loaded.documents[stream.name]
-            other = first.setdefault((stream.cluster.name, stream.topic, consumer), stream)
+            at = stream.kinesis
+            account = at.role_arn.split(":")[4] if at.role_arn else ""
+            other = first.setdefault((at.region, at.endpoint, account, stream.topic, consumer), stream)
             if other is not stream:
                 message = f"{consumer} is the consumer of {loaded.documents[other.name].place('consumer')} already"
                 right = "another app_id if the table is new, or registered: a consumer of your own"

@@ -169,6 +169,24 @@ def test_tables_of_one_stream_register_a_consumer_each(tmp_path: Path, of_second
     assert len(load_streams(folder)) == 3
 
 
+@pytest.mark.parametrize(
+    ("second", "same"), [("", True), (", role_arn: 'arn:aws:iam::123456789012:role/kdi'", False)]
+)
+def test_two_connections_to_one_region_lead_to_the_same_streams_unless_a_role_is_of_another_account(
+    tmp_path: Path, second: str, same: bool
+) -> None:
+    efo = ", consumer: {mode: efo}"
+    late = table(efo, stream="stream_name: web-requests, connection: late").replace("bronze/web", "bronze/late")
+    another = CONNECTION.replace("name: eu", f"name: late{second}")
+    folder = written(tmp_path, a=CONNECTION, b=table(efo), c=another, d=late)
+
+    if same:
+        (mistake,) = mistakes_of(folder)
+        assert "d/defs.yaml:2 consumer: kdi_web-requests is the consumer of" in mistake
+    else:
+        assert len(load_streams(folder)) == 2
+
+
 def test_a_connection_and_a_cluster_have_different_names(tmp_path: Path) -> None:
     connection = CONNECTION.replace("name: eu", "name: main")
 

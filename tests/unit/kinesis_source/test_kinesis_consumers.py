@@ -150,3 +150,30 @@ def test_a_consumer_is_deregistered_with_yes_and_only_if_it_is_ours(
     with pytest.raises(ClientError, match="not found"):
         kinesis.client.describe_stream_consumer(ConsumerARN=arns["kdi_polled"])
     kinesis.client.describe_stream_consumer(ConsumerARN=arns["analytics"])
+
+
+@pytest.fixture
+def by_two_connections(kinesis: KinesisEndpoint, tmp_path: Path) -> Path:
+    """Documents of two tables of `orders` by a connection each, and of a table whose stream is missing."""
+    documents = []
+    for name, stream, consumer in (("a", "orders", "efo"), ("b", "orders", "polling"), ("c", "returns", "polling")):
+        region = {"name": name, "region": "us-east-1", "endpoint": kinesis.ours.endpoint}
+        table = {"stream_name": stream, "connection": name, "table": f"bronze/{name}", "schema": "id bigint"}
+        more = {"date": "current_date()", "consumer": {"mode": consumer}}
+        documents += [("KinesisConnection", region), ("KinesisTable", {**table, **more, "app_id": f"{stream}_{name}"})]
+    texts = [{"type": f"kdi_assets.components.{kind}", "attributes": given} for kind, given in documents]
+    return written(tmp_path / "two", kinesis=yaml.safe_dump_all(texts))
+
+
+def test_a_consumer_is_listed_once_with_the_tables_of_all_connections_and_ended_by_its_name(
+    kdi: Kdi, kinesis: KinesisEndpoint, by_two_connections: Path
+) -> None:
+    kinesis.consumer("orders", "kdi_orders_a")
+    command = ("kinesis", "consumers", "--defs", str(by_two_connections))
+
+    listed = kdi(*command, "--json")
+    ended = kdi(*command, "--deregister", "kdi_orders_a", "--yes")
+
+    assert [(one["name"], one["tables"]) for one in listed.objects] == [("kdi_orders_a", ["bronze/a"])]
+    assert "has no stream returns" in listed.err
+    assert (ended.code, ended.out.splitlines()[-1]) == (0, "deregistered")
