@@ -27,7 +27,7 @@ from kdi_assets.streams.drain.errors import (
     another_active,
 )
 from kdi_assets.streams.drain.execute_plan import DrainContext, execute_plan
-from kdi_assets.streams.drain.plan import Plan, PositionCommit
+from kdi_assets.streams.drain.plan import Plan, PositionCommit, most_offsets
 from kdi_assets.streams.drain.position_commit import commit_positions
 from kdi_assets.streams.drain.report import Commit, DrainReport, heard_by_listeners
 from kdi_assets.streams.drain.snapshot import check_last_read, expected_offset_bytes, take_snapshot
@@ -134,9 +134,9 @@ class Draining:
         stream = self.stream
         with self._clock.running(), ExitStack() as unless_planned:
             unless_planned.callback(self._until_taken.close)
-            held = self._hold()
+            expected = expected_offset_bytes(stream, self._snapshot)
+            held = self._hold(most_offsets(stream, expected))
             snapshot = replace(self._snapshot, topic=held.topic)
-            expected = expected_offset_bytes(stream, snapshot)
             with spark_failures(stream, "looking for the end of the plan"):
                 until = {tp: before for tp, (before, _) in held.edges(self._until).items()}
             plan = snapshot.plan(stream, until, offset_bytes=expected)
@@ -218,13 +218,13 @@ class Draining:
             taken_by_another=self._overtaken and not self._commits,
         )
 
-    def _hold(self) -> Held:
-        """What the source holds until the next plan is taken."""
+    def _hold(self, most: int) -> Held:
+        """What the source holds until the next plan is taken: of what it reads ahead, no more than a plan may have."""
         topic, ledger = replace(self._snapshot.topic, as_of=self._as_of), self._snapshot.ledger
         self._read_held = None
         if ledger is None:
             return Held(topic)
-        hold = source_of(self.stream).hold(self._context.session, topic, ledger, most=self.stream.offsets_per_plan)
+        hold = source_of(self.stream).hold(self._context.session, topic, ledger, most=most)
         with spark_failures(self.stream, "reading messages before a plan"):
             held = self._until_taken.enter_context(hold)
         self._read_held = held.read

@@ -182,7 +182,7 @@ def plan_drain(
     """
     refuse_other_ids(stream, ledger, topic)
     positions = positions_of(ledger, topic)
-    ranges = _next_ranges(stream, positions, topic, until, _most_offsets(stream, offset_bytes))
+    ranges = _next_ranges(stream, positions, topic, until, most_offsets(stream, offset_bytes))
     refuse_other_start(stream, positions, topic)
     return Plan(
         stream=stream.name,
@@ -281,7 +281,7 @@ def _refuse_lost_offsets(stream: Stream, tp: TopicPartition, position: int, offs
         )
 
 
-def _most_offsets(stream: Stream, offset_bytes: float | None) -> int:
+def most_offsets(stream: Stream, offset_bytes: float | None) -> int:
     """How many offsets a plan may hold; at least one, or the position would never move."""
     if stream.max_bytes is None or not offset_bytes:
         return stream.offsets_per_plan

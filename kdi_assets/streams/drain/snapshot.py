@@ -159,15 +159,16 @@ def check_last_read(stream: Stream, snapshot: Snapshot) -> list[datetime]:
 def expected_offset_bytes(stream: Stream, snapshot: Snapshot) -> float | None:
     """Bytes of keys and values, uncompressed, to expect of an offset of the backlog.
 
-    By the newest drains; before the first one, by a few messages at the positions.
+    By the newest drains; before the first one, by a few messages at the positions, if the source can show them.
 
     Returns:
-        ``None`` where it is not needed: the stream does not limit its plans by bytes, or has no backlog.
+        ``None`` where it is not needed: the stream does not limit its plans by bytes, or is known to have no backlog.
 
     Raises:
         KdiError: The log cannot be read, or the source refuses our credentials.
     """
-    if stream.max_bytes is None or snapshot.position_commit or not snapshot.backlog():
+    has_backlog = snapshot.topic.as_of or snapshot.backlog()  # offsets of a source that reads ahead are not known yet
+    if stream.max_bytes is None or snapshot.position_commit or not has_backlog:
         return None
     if known := bytes_to_expect(recent_commits(snapshot.ledger.table if snapshot.ledger else None, stream.app_id)):
         return known

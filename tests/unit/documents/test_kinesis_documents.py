@@ -169,9 +169,7 @@ def test_tables_of_one_stream_register_a_consumer_each(tmp_path: Path, of_second
     assert len(load_streams(folder)) == 3
 
 
-@pytest.mark.parametrize(
-    ("second", "same"), [("", True), (", role_arn: 'arn:aws:iam::123456789012:role/kdi'", False)]
-)
+@pytest.mark.parametrize(("second", "same"), [("", True), (", role_arn: 'arn:aws:iam::123456789012:role/kdi'", False)])
 def test_two_connections_to_one_region_lead_to_the_same_streams_unless_a_role_is_of_another_account(
     tmp_path: Path, second: str, same: bool
 ) -> None:

@@ -11,7 +11,6 @@ import pytest
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.streams.drain.plan import needed_position_commit
-from kdi_assets.streams.drain.plan import needed_position_commit
 from kdi_assets.streams.drain.plan_errors import (
     BrokerEndBelowPosition,
     PositionBelowStart,

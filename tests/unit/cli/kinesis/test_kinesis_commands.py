@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,6 +15,7 @@ from kdi_assets.cli.app import OF_A_LAKE, app_for
 from kdi_assets.components.topics import topic_assets
 from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import KdiError
+from kdi_assets.messages.kinesis.source import KinesisSource
 from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.operate.monitoring.backlog import State
 from kdi_assets.operate.monitoring.backlog_reader import read_backlogs
@@ -23,7 +25,9 @@ from kdi_assets.operate.monitoring.metrics.collector import stream_collector
 from kdi_assets.operate.monitoring.stream_row import stream_row_reader
 from kdi_assets.sensors.lag import lag_sensors
 from kdi_assets.sensors.observe import Observations
+from kdi_assets.streams.drain.drain import Draining
 from kdi_assets.streams.drain.errors import TooManyDeadLetters
+from kdi_assets.streams.drain.execute_plan import DrainContext
 from kdi_assets.streams.ledger.entry import FieldCounts
 from kdi_assets.streams.ledger.positions import read_ledger
 from kdi_assets.streams.rules.errors import ExpectationNotMet, UnknownFieldsFound
@@ -262,3 +266,22 @@ def test_an_erasure_finds_the_positions_of_shards_whose_numbers_do_not_begin_at_
     assert seen == [{late: 3}]
     known = read_ledger(stream, lake, topic_id="x", topic_partitions=1_201)
     assert known and known.positions == {late: 3}
+
+
+@pytest.mark.parametrize(("max_bytes", "most"), [(50_000, 5), (None, 1_000)])
+def test_a_drain_reads_no_more_of_a_stream_than_a_plan_may_have(
+    orders: Drained, lake: str, monkeypatch: pytest.MonkeyPatch, max_bytes: int | None, most: int
+) -> None:
+    """What is read beyond the plan is read again by the next one; a record of unknown size counts as 10 kB."""
+    asked, hold = list[int](), KinesisSource.hold
+
+    def held(*args: Any, most: int) -> Any:
+        asked.append(most)
+        return hold(*args, most=most)
+
+    monkeypatch.setattr(KinesisSource, "hold", held)
+    stream = replace(orders.stream, max_bytes=max_bytes, max_records=1_000)
+
+    draining = Draining(DrainContext(stream=stream, lake=lake, session=no_spark), on_commit=lambda commit: None)
+
+    assert (draining.next_step(), asked) == (None, [most])
