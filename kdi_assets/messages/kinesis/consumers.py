@@ -39,8 +39,11 @@ class RegisteredConsumer:
     dollars_a_month: float
 
 
-def active_consumer(connection: KinesisRegion, stream_arn: str, fan_out: FanOut) -> str:
+def active_consumer(connection: KinesisRegion, stream_arn: str, fan_out: FanOut, *, table: str) -> str:
     """The ARN of the consumer, once it is ACTIVE; one of ours is registered if it is missing.
+
+    Args:
+        table: The table whose commands errors name; empty: any one of the stream.
 
     Raises:
         NoSuchConsumer: One that is not ours is missing.
@@ -54,7 +57,7 @@ def active_consumer(connection: KinesisRegion, stream_arn: str, fan_out: FanOut)
         if found and found["StreamARN"] == stream_arn and found["ConsumerStatus"] == "ACTIVE":
             return str(found["ConsumerARN"])
         if not fan_out.is_ours and (not found or found["StreamARN"] != stream_arn):
-            raise NoSuchConsumer(stream=stream, consumer=fan_out.consumer)
+            raise NoSuchConsumer(stream=stream, consumer=fan_out.consumer, table=table or stream)
         detail = f"its status is {found['ConsumerStatus']}" if found else _registered(connection, stream_arn, fan_out)
         time.sleep(PAUSE_SECONDS)
     raise ConsumerNotActive(stream=stream, consumer=fan_out.consumer, seconds=ACTIVE_SECONDS, detail=detail)

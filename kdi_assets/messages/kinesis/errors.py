@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kdi_assets.errors import AGAIN, Terminal, Transient
 
-NOTHING = "nothing was committed by this attempt."
+NOTHING = "nothing was committed by this attempt; earlier commits stay."
 ACCEPT_LOSS = (
     "kdi resolve {table} accept-loss --yes   (records what may be missing, and reads on; without --yes it shows it. Or "
     "write a new path into the document: the table so far stays)"
@@ -137,10 +137,11 @@ class NoSuchConsumer(Terminal):
 
     stream: str
     consumer: str
+    table: str
 
     what_happened = "{stream} has no consumer {consumer}, which `consumer.registered` names."
     what_is_safe = NOTHING
-    what_to_run = "kdi drain {stream}   (first register it, or remove the line: then drains register one of their own)"
+    what_to_run = "kdi drain {table}   (first register it, or remove the line: then drains register one of their own)"
 
 
 class NoRoomForConsumer(Terminal):
@@ -179,9 +180,12 @@ class ConsumerTaken(Transient):
     shard: str
     consumer: str
 
-    what_happened = "another drain of {stream} is active: it reads {shard} with the same consumer, {consumer}."
+    what_happened = "another reader of {stream} is active: it reads {shard} with the same consumer, {consumer}."
     what_is_safe = NOTHING
-    what_to_run = f"{AGAIN}   (when the other one has ended)"
+    what_to_run = (
+        f"{AGAIN}   (when the other one has ended. If it is not a drain, it ends the drain each time: give the table a "
+        "consumer of its own)"
+    )
 
 
 class ConsumerGone(Transient):

@@ -312,7 +312,7 @@ class KinesisSource:
         """The ARN of the consumer that reads; empty without one. If nothing is left to read, it may be deregistered."""
         arn, _, _ = topic.topic_id.rpartition("@")
         if self.fan_out and reads:
-            return active_consumer(self.connection, arn, self.fan_out)
+            return active_consumer(self.connection, arn, self.fan_out, table=self.table)
         if self.fan_out and self.fan_out.deregisters:
             deregister(self.connection, arn, self.fan_out.consumer)
         return ""

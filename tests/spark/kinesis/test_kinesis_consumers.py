@@ -44,7 +44,7 @@ def test_a_drain_whose_consumer_another_drain_takes_ends_and_the_other_one_commi
         return orders.drain()
 
     other = meanwhile(server, take)
-    with pytest.raises(ConsumerTaken, match="another drain of orders is active"):
+    with pytest.raises(ConsumerTaken, match="another reader of orders is active"):
         orders.drain()
     server.behaviour.least_behind_ms = 0
     other.result()

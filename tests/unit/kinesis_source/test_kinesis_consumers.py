@@ -30,7 +30,7 @@ DAY = 86_400
 def active(kinesis: KinesisEndpoint, fan_out: FanOut = OURS, *, stream: str = "orders") -> str:
     assert kinesis.server
     arn = kinesis.summary("orders")["StreamARN"].replace("orders", stream)
-    return active_consumer(KinesisRegion("main", "us-east-1", kinesis.server.endpoint), arn, fan_out)
+    return active_consumer(KinesisRegion("main", "us-east-1", kinesis.server.endpoint), arn, fan_out, table="bronze/a")
 
 
 def test_a_missing_consumer_is_registered_once_and_active(kinesis: KinesisEndpoint) -> None:
@@ -83,7 +83,7 @@ def test_a_registration_without_the_right_is_refused(kinesis: KinesisEndpoint) -
 def test_a_consumer_that_is_not_ours_is_never_registered(kinesis: KinesisEndpoint) -> None:
     assert kinesis.server
     theirs = FanOut("analytics", is_ours=False)
-    with pytest.raises(NoSuchConsumer, match="orders has no consumer analytics"):
+    with pytest.raises(NoSuchConsumer, match="(?s)orders has no consumer analytics.*kdi drain bronze/a"):
         active(kinesis, theirs)
     assert kinesis.server.calls("RegisterStreamConsumer") == 0
     arn = kinesis.consumer("orders", "analytics")
