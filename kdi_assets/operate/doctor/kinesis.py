@@ -64,7 +64,8 @@ def _consumer(table: KinesisStream, fan_out: FanOut, found: TriedRights) -> Find
     if status:
         return warning("consumer", table.name, _not_active(table, fan_out, status), **facts)
     if not fan_out.is_ours:
-        return wrong("consumer", table.name, NoSuchConsumer(stream=table.topic, consumer=fan_out.consumer), **facts)
+        missing = NoSuchConsumer(stream=table.topic, consumer=fan_out.consumer, table=table.name)
+        return wrong("consumer", table.name, missing, **facts)
     if (found.consumers or 0) >= MOST_CONSUMERS:
         return warning("consumer", table.name, _no_room(table, fan_out, found.consumers or 0), **facts)
     of_all = f", beside {found.consumers} of {MOST_CONSUMERS}" if found.consumers is not None else ""

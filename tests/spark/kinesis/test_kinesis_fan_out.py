@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kdi_assets.documents.model.stream import Stream, TopicPartition
+from kdi_assets.messages.kinesis.capture import Capture, captured
 from kdi_assets.messages.kinesis.shards import id_of
 from kdi_assets.runtime.threads import start_in_thread
 from kdi_assets.streams.audit.audit import audit
@@ -278,3 +279,24 @@ def polled_by_another(server: KinesisServer, work: Callable[[], object]) -> tupl
     finally:
         over.set()
     return other.result()
+
+
+@pytest.mark.scenario("Kinesis: subscriptions taken, ended, cut off")
+def test_a_reader_goes_on_through_any_number_of_empty_events_that_come_nearer_to_the_end(
+    spark: SparkSession, lake: str, server: KinesisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: a stream that was idle for days has more of them than a limit allows, and each try begins anew."""
+    orders, empty_events = Put(spark, lake, server, shards=1, consumer=EFO), 1_100
+    orders.put(3)
+
+    @contextmanager
+    def far_from_the_end(*args: Any, **options: Any) -> Iterator[Capture]:
+        server.behaviour.empty_pages = empty_events
+        with captured(*args, **options) as capture:
+            server.behaviour.empty_pages = 0
+            yield capture
+
+    monkeypatch.setattr("kdi_assets.messages.kinesis.source.captured", far_from_the_end)
+    orders.drain()
+
+    orders.assert_each_record_once()

@@ -153,7 +153,8 @@ def test_what_a_first_plan_left_unread_is_lost_once_retention_passes_it(shard: O
 
 
 def test_a_record_read_after_the_first_one_leaves_the_moment_at_which_the_shard_was_seen() -> None:
-    read = {"sequence": "2", "arrived": 7, "digest": "d"}
+    later = after_record(Bookmark("1", arrived=3, seen_at=9), sequence="2", arrived=7, digest="d")
+    of_a_child = after_record(Bookmark(seen_at=5), sequence="2", arrived=7, digest="d")
 
-    assert after_record(Bookmark("1", arrived=3, seen_at=9), **read) == Bookmark("2", arrived=7, digest="d", seen_at=9)
-    assert after_record(Bookmark(seen_at=5), **read).seen_at == 5, "of a shard that appeared: its parents were seen"
+    assert later == Bookmark("2", arrived=7, digest="d", seen_at=9)
+    assert of_a_child.seen_at == 5, "its parents were seen, and its records arrived later"

@@ -142,10 +142,11 @@ class Subscription:
         page = read_page(state, stream, shard, self._after, most_records=most, most_bytes=EVENT_BYTES)
         if not page.records and not page.ended and now < self._idle_until:
             return None
+        behind = max(1000 * self._empty, page.behind_ms)  # no event is ahead of a record that comes after it
         self._empty = state.behaviour.empty_pages if page.records else max(0, self._empty - 1)
         self._after, self._idle_until = page.after, now if self._empty else now + IDLE_MS
         records = [described_record(record) for record in page.records]
-        payload: ApiAnswer = {"Records": records, "MillisBehindLatest": page.behind_ms}
+        payload: ApiAnswer = {"Records": records, "MillisBehindLatest": behind}
         if page.ended:
             payload["ChildShards"] = described_children(stream, shard)
             return StreamEvent("SubscribeToShardEvent", payload, is_last=True)
