@@ -286,12 +286,12 @@ def test_what_disagrees_is_said_by_plan_and_check_before_anything_is_committed(
     with pytest.raises(SchemaDisagrees) as refused:
         web.drain(replace(web.stream, columns={"host": "parse_url(url, 'HOST')"}))
 
-    assert refused.value.missing == ("host string",)
+    assert refused.value.missing == ("`host` string",)
     month = f"{TODAY.isoformat()[:7]}"
     said = f"column host is not in the table; column date is text of another form than yyyy-MM-dd: '{month}'"
     for answer in (planned.err, checked.out, str(refused.value)):
         assert said in answer
-        assert f"ALTER TABLE delta.`{web.uri}` ADD COLUMNS (host string)" in answer
+        assert f"ALTER TABLE delta.`{web.uri}` ADD COLUMNS (`host` string)" in answer
     assert (planned.code, checked.code) == (1, 1)
     assert web.version() == 2
 

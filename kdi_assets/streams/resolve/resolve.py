@@ -11,7 +11,7 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.object_storage import prove_conditional_put
 from kdi_assets.delta.transaction import Staged
 from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
-from kdi_assets.messages.coordinates import keeps_timestamps
+from kdi_assets.messages.coordinates import keeps_timestamps, quoted_path
 from kdi_assets.messages.of_stream import source_failures, source_of
 from kdi_assets.streams.ledger.commit import commit, next_entry, refuse_unmarked
 from kdi_assets.streams.ledger.entry import LedgerEntry
@@ -214,7 +214,8 @@ def new_topic(context: ResolveContext) -> ProposedPositions:
         raise context.refusal(why, then=another_table(context.stream.name))
     if not keeps_timestamps(context.log.schema, context.stream):
         why = "the rows have no timestamps, and only these tell rows of the old topic from rows of the new one"
-        alter = f"ALTER TABLE delta.`{ledger.uri}` ADD COLUMNS ({context.stream.coordinates}.timestamp timestamp)"
+        column = quoted_path(f"{context.stream.coordinates}.timestamp")
+        alter = f"ALTER TABLE delta.`{ledger.uri}` ADD COLUMNS ({column} timestamp)"
         raise context.refusal(why, then=f"{sql_command(alter)}; then the same command again")
     reason = f"the topic with id {topic_id} is drained from offset 0; the rows of the old one stay"
     after = {**dict.fromkeys(partitions, 0), **dict.fromkeys(vanished, RETIRED)}

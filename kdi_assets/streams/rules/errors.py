@@ -111,23 +111,30 @@ class SchemaDisagrees(Terminal):
 
     Attributes:
         missing: The columns that the table lacks, as DDL.
+        lacks: The property that the table lacks; one of the differences. Empty: none.
     """
 
     stream: str
     uri: str
     differences: tuple[str, ...]
     missing: tuple[str, ...] = ()
+    lacks: str = ""
 
     def message_parts(self) -> tuple[str, str, str]:
+        alter = f"ALTER TABLE delta.`{self.uri}`"
+        without = "or take `types: evolve` out of the document"
+        widen = f"{sql_command(f'{alter} SET TBLPROPERTIES ({self.lacks} = true)')}   ({without})"
         evolve = "first set `contract: {new_columns: evolve}` in the document: the drain adds them"
-        alter = sql_command(f"ALTER TABLE delta.`{self.uri}` ADD COLUMNS ({', '.join(self.missing)})")
-        add = f"kdi drain {self.stream}   ({evolve}); or {alter}" if self.missing else ""
+        more = sql_command(f"{alter} ADD COLUMNS ({', '.join(self.missing)})")
+        add = f"kdi drain {self.stream}   ({evolve}); or {more}"
         change = "kdi check   (with the columns of the table in the document; other columns take a new table: "
         change += 'docs/procedures.md, "Changing a table")'
+        others = len(self.differences) - len(self.missing) - bool(self.lacks)
+        steps = (widen if self.lacks else "", add if self.missing else "", change if others else "")
         return (
             f"{self.stream}: {self.uri} and the stream's document disagree: {'; '.join(self.differences)}.",
             "nothing was read and nothing was written.",
-            "; then ".join(filter(None, (add, change if len(self.missing) < len(self.differences) else ""))),
+            "; then ".join(filter(None, steps)),
         )
 
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.message_format import Framed
 from kdi_assets.documents.model.stream import Stream
+from kdi_assets.messages.coordinates import quoted_path
+from kdi_assets.messages.formats.rules import name
 from kdi_assets.streams.rules.errors import SchemaDisagrees
 from kdi_assets.streams.rules.table.column_tree import DATE
 from kdi_assets.streams.rules.table.table_rows import keeps_otherwise, may_lack
@@ -40,12 +42,15 @@ def refuse_other_schema(stream: Stream, log: TableLog, wanted: StructType) -> No
     found = of_table(log)
     compared = list(_of_fields(found, wanted, "", stream))
     differences = [*(d for d, _ in compared), *_only_in_table(found, wanted, stream), *_partitioning(log, wanted)]
-    if stream.contract.types == "evolve" and log.configuration.get(PROPERTY) != "true":
+    lacks = PROPERTY if stream.contract.types == "evolve" and log.configuration.get(PROPERTY) != "true" else ""
+    if lacks:
         said = "to which other readers must agree: delta-rs reads no rows of it from then on"
         differences.append(f"`contract.types: evolve` needs the table's property {PROPERTY} = true, {said}")
     if differences:
         missing = tuple(column for _, column in compared if column)
-        raise SchemaDisagrees(stream=stream.name, uri=log.uri, differences=tuple(differences), missing=missing)
+        raise SchemaDisagrees(
+            stream=stream.name, uri=log.uri, differences=tuple(differences), missing=missing, lacks=lacks
+        )
 
 
 def of_table(log: TableLog) -> StructType:
@@ -88,7 +93,7 @@ def _of_fields(found: StructType, given: StructType, path: str, stream: Stream) 
         if n in there:
             yield from _of_types(there[n].dataType, f.dataType, here, stream)
         elif stream.contract.new_columns != "evolve" and not may_lack(here, stream):
-            yield f"column {here} is not in the table", f"{here} {f.dataType.simpleString()}"
+            yield f"column {here} is not in the table", f"{quoted_path(here)} {_ddl(f.dataType)}"
     if path:
         for f in (f for n, f in there.items() if n not in new):
             yield f"column {path}{f.name} is not in the stream", ""
@@ -120,6 +125,20 @@ def _of_types(found: DataType, given: DataType, path: str, stream: Stream) -> It
 def follows_latest(stream: Stream) -> bool:
     """Whether the record is the registry's latest version, and the document declares none."""
     return isinstance(stream.format, Framed) and stream.format.schemas.version is None and not stream.record_ddl
+
+
+def _ddl(declared: DataType) -> str:
+    """The type for a statement: names may have characters that Spark's own text of a type does not quote."""
+    from pyspark.sql import types as t
+
+    match declared:
+        case t.StructType():
+            return f"struct<{', '.join(f'{name(f.name)}: {_ddl(f.dataType)}' for f in declared.fields)}>"
+        case t.ArrayType():
+            return f"array<{_ddl(declared.elementType)}>"
+        case t.MapType():
+            return f"map<{_ddl(declared.keyType)}, {_ddl(declared.valueType)}>"
+    return declared.simpleString()
 
 
 def _type(declared: DataType) -> str:
