@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Literal
+from urllib.parse import unquote, urlsplit
 
 KIB = 1024
+_ON_S3 = {"s3", "s3a"}
 
 
 def duration(seconds: float) -> str:
@@ -64,20 +66,44 @@ def sql_command(statement: str) -> str:
     return f"kdi sql {shlex.quote(statement)}"
 
 
-def storage_command(verb: Literal["ls", "mv"], *uris: str) -> str:
-    """The command that lists a folder of the lake, or moves one (from, to): AWS's on S3, else the shell's."""
-    quoted = " ".join(map(shlex.quote, uris))
-    if any(uri.startswith("s3") for uri in uris):
+def storage_command(verb: Literal["ls", "mkdir", "mv"], *uris: str) -> str:
+    """The command for folders of the lake: AWS's on S3, the shell's for paths, otherwise Hadoop's.
+
+    Args:
+        verb: To list a folder, to make one, or to move one (from, to).
+    """
+    schemes = {urlsplit(uri).scheme for uri in uris} - {"", "file"}
+    quoted = " ".join(map(_quoted, uris))
+    if schemes & _ON_S3:
         return f"aws s3 {verb}{' --recursive' * (verb == 'mv')} {quoted}"
-    return f"{verb} {quoted}"
+    made = f"{verb}{' -p' * (verb == 'mkdir')} {quoted}"
+    return f"hadoop fs -{made}" if schemes else made
+
+
+def moving_commands(moves: Sequence[tuple[str, str]]) -> list[str]:
+    """The commands that move folders of the lake (from, to), in this order; their new parent folder is made first."""
+    parents = {to.rpartition("/")[0] for old, to in moves if old.rpartition("/")[0] != to.rpartition("/")[0]}
+    missing = sorted(parent for parent in parents if urlsplit(parent).scheme not in _ON_S3)
+    return [
+        *(storage_command("mkdir", parent) for parent in missing),
+        *(storage_command("mv", *move) for move in moves),
+    ]
 
 
 def removing_command(folder: str, patterns: Iterable[str]) -> str:
     """The command that removes files of a folder of the lake, by patterns of their names."""
-    if folder.startswith("s3"):
+    if urlsplit(folder).scheme in _ON_S3:
         chosen = " ".join(f"--include {shlex.quote(pattern)}" for pattern in patterns)
-        return f"aws s3 rm --recursive {shlex.quote(folder)} --exclude '*' {chosen}"
-    return f"rm {' '.join(f'{shlex.quote(folder)}/{pattern}' for pattern in patterns)}"
+        return f"aws s3 rm --recursive {_quoted(folder)} --exclude '*' {chosen}"
+    remove = "rm" if urlsplit(folder).scheme in ("", "file") else "hadoop fs -rm"
+    return f"{remove} {' '.join(f'{_quoted(folder)}/{pattern}' for pattern in patterns)}"
+
+
+def _quoted(uri: str) -> str:
+    """The address for a shell, as the command of its storage spells it."""
+    parts = urlsplit(uri)
+    spelled = {"file": unquote(parts.path), "s3a": f"s3:{uri.removeprefix('s3a:')}"}
+    return shlex.quote(spelled.get(parts.scheme, uri))
 
 
 def kind_in_words(thing: object) -> str:

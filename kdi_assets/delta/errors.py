@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kdi_assets.delta.lost_races import COMMIT_ATTEMPTS
 from kdi_assets.errors import AGAIN, Terminal, Transient
-from kdi_assets.wording import removing_command, storage_command
+from kdi_assets.wording import moving_commands, removing_command, storage_command
 
 
 class TableBusy(Transient):
@@ -66,11 +66,11 @@ class TableNotMoved(Terminal):
 
         The table itself is the last one: as long as it is at the old place, it is refused.
         """
-        moves = [storage_command("mv", self.former + end, self.uri + end) for end in (*self.beside, "")]
+        moves = [(self.former + end, self.uri + end) for end in (*self.beside, "")]
         return (
             f"{self.table}: the table is still at {self.former} and not at {self.uri}, where it would start over.",
             "the table; nothing was read and nothing was written.",
-            "; then ".join(moves),
+            "; then ".join(moving_commands(moves)),
         )
 
 
