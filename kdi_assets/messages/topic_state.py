@@ -64,7 +64,7 @@ class TopicState:
     @property
     def numbers_end(self) -> int:
         """The end of its numbers, exclusive: those of shards have holes, and begin anywhere."""
-        return 1 + max(tp.partition for tp in self.partitions)
+        return max((tp.partition + 1 for tp in self.partitions), default=0)
 
     def without_backlog(self, positions: Mapping[TopicPartition, int]) -> TopicState:
         """The same, as it is known before its messages are read: nothing follows the positions."""

@@ -123,7 +123,7 @@ def _first(labels: Sequence[str]) -> str:
 
 def _planned_text(planned: CleanUp) -> str:
     older = f"{counted(len(planned.expired), 'commit')} of {planned.commits:,} in the log"
-    renewed = "; the newest ledger commit is among them and would be renewed first" if planned.renews else ""
+    renewed = "; the positions would be committed again first" if planned.renews else ""
     return (
         f"{planned.stream}: {older} are older than {duration(planned.retention.total_seconds())}{renewed}; "
         f"{counted(planned.uncopied, 'commit')} would be copied to the archive"

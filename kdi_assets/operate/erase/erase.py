@@ -141,13 +141,14 @@ def _newest_ledger(stream: Stream, lake: str) -> LedgerState:
         EraseRefused: There is no table, no ledger entry, or a RESTORE without an answer.
     """
     ledger = read_ledger(stream, lake, topic_id="", topic_partitions=0)
-    detail = "there is no table yet" if ledger is None else ""
+    detail, run = "there is no table yet" if ledger is None else "", f"kdi drain {stream.name}"
     if ledger and ledger.restored_to is not None:
         detail = "the table was restored, and no drain has set its positions back yet"
+        run = f"kdi upkeep {stream.name} --yes" if stream.status == "retired" else run
     elif ledger and ledger.entry is None:
         detail = "no drain has taken over the table yet, or its entries are gone"
     if ledger is None or detail:
-        raise EraseRefused(stream=stream.name, detail=detail, run=f"kdi drain {stream.name}")
+        raise EraseRefused(stream=stream.name, detail=detail, run=run)
     return ledger
 
 

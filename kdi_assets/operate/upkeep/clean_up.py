@@ -18,7 +18,8 @@ from kdi_assets.delta.storage import open_delta_table, storage_failures
 from kdi_assets.delta.transaction import Staged
 from kdi_assets.documents.model.stream import Stream
 from kdi_assets.operate.upkeep.errors import NoUpkeepNow
-from kdi_assets.streams.drain.snapshot import Snapshot, take_snapshot
+from kdi_assets.streams.drain.position_commit import commit_positions
+from kdi_assets.streams.drain.snapshot import Snapshot, snapshot_without_topic, take_snapshot
 from kdi_assets.streams.ledger.archive import copy_to_archive, open_archive, uncopied
 from kdi_assets.streams.ledger.commit import commit, next_entry
 from kdi_assets.streams.ledger.entry import LedgerEntry
@@ -41,7 +42,7 @@ class CleanUp:
         version: The table's version.
         commits: Number of commits in the log before.
         expired: Versions of commits that are older than the retention, the oldest first.
-        renews: Whether the newest ledger commit is expired, so that a new commit must repeat the positions.
+        renews: Whether a new commit must repeat the positions: the newest ledger commit is expired, or was restored.
         uncopied: Number of commits that the archive lacks.
         done: Whether it was done; the fields after it are its result.
         copied: Number of commits copied to the archive.
@@ -69,7 +70,7 @@ def plan_clean_up(stream: Stream, lake: str, *, now: datetime) -> CleanUp:
         NoUpkeepNow: There is no table, or positions must be committed first.
         KdiError: As a drain of the stream.
     """
-    ledger = _ledger_without_pending(stream, take_snapshot(stream, lake))
+    seen, ledger = _looked(stream, lake)
     log = TableLog.existing(stream.table_uri(lake))
     files, retention = log.commit_files(), _retention(stream, log)
     expired = tuple(sorted(v for v, written in files.items() if written <= now - retention and v < log.version))
@@ -87,7 +88,8 @@ def plan_clean_up(stream: Stream, lake: str, *, now: datetime) -> CleanUp:
         expired=expired,
         uncopied=len(left),
         retention=retention,
-        renews=bool(expired) and (ledger.ledger_version is None or ledger.ledger_version <= expired[-1]),
+        renews=bool(seen.position_commit)
+        or (bool(expired) and (ledger.ledger_version is None or ledger.ledger_version <= expired[-1])),
     )
 
 
@@ -119,19 +121,24 @@ def clean_up(stream: Stream, lake: str, *, session: Callable[[], SparkSession], 
     return replace(planned, version=log.version, done=True, copied=copied, removed=len(removed), renewed_at=at)
 
 
-def _ledger_without_pending(stream: Stream, seen: Snapshot) -> LedgerState:
+def _looked(stream: Stream, lake: str) -> tuple[Snapshot, LedgerState]:
+    """The stream as it is, if no drain must commit positions first. After a RESTORE of a retired one, upkeep does."""
+    retired = stream.status == "retired"
+    seen = snapshot_without_topic(stream, lake) if retired else take_snapshot(stream, lake)
+    run = f"kdi drain {stream.name}{'   (first take `status: retired` out of its document)' * retired}"
     if seen.ledger is None:
-        raise NoUpkeepNow(stream=stream.name, detail="there is no table yet", run=f"kdi drain {stream.name}")
-    if seen.position_commit:
+        raise NoUpkeepNow(stream=stream.name, detail="there is no table yet", run=run)
+    if seen.position_commit and not (retired and seen.position_commit.kind == "restore"):
         detail = f"positions must be committed first ({seen.position_commit.reason})"
-        raise NoUpkeepNow(stream=stream.name, detail=detail, run=f"kdi drain {stream.name}")
-    return seen.ledger
+        raise NoUpkeepNow(stream=stream.name, detail=detail, run=run)
+    return seen, seen.ledger
 
 
 def _renew(stream: Stream, lake: str, spark: SparkSession) -> LedgerEntry:
     """Commit the positions again, so that the commit that holds them does not expire."""
-    seen = take_snapshot(stream, lake)
-    ledger = _ledger_without_pending(stream, seen)
+    seen, ledger = _looked(stream, lake)
+    if seen.position_commit:
+        return commit_positions(spark, seen.position_commit, stream, lake, ledger=ledger, topic=seen.topic)
     entry = next_entry(stream, ledger, kind="renewal", topic_id=seen.topic.topic_id)
     with spark_failures(stream, "renewing the positions"):
         return commit(spark, Staged(), ledger.uri, read_version=ledger.version, entry=entry)

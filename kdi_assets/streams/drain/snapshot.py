@@ -10,7 +10,7 @@ from kdi_assets.delta.log import TableLog, refuse_unmoved
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.messages.source import LAST_MESSAGE_WITHIN
-from kdi_assets.messages.topic_state import AtPosition, LastRead, TopicState
+from kdi_assets.messages.topic_state import AtPosition, BrokerOffsets, LastRead, TopicState
 from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.streams.drain.dead_letters import check_letters_intact
 from kdi_assets.streams.drain.plan import Plan, PositionCommit, needed_position_commit, plan_drain
@@ -118,6 +118,19 @@ def take_snapshot(
     if topic.as_of:
         topic = topic.without_backlog(found.positions if found else {})
     return Snapshot(topic, found, needed_position_commit(stream, found, topic))
+
+
+def snapshot_without_topic(stream: Stream, lake: str) -> Snapshot:
+    """Look at the ledger of a retired stream, whose topic may be deleted, as if the topic ended at the positions.
+
+    Raises:
+        KdiError: As ``take_snapshot``, for the table.
+    """
+    known = read_ledger(stream, lake, topic_id="", topic_partitions=0)
+    ends = {tp: BrokerOffsets(at, at, at) for tp, at in (known.positions if known else {}).items()}
+    topic = TopicState(stream.topic, known.entry.topic_id if known and known.entry else "", ends)
+    found = fresh_ledger(stream, lake, topic)
+    return Snapshot(topic, found, needed_position_commit(stream, found, topic) if found else None)
 
 
 def truncation(

@@ -20,7 +20,7 @@ from kdi_assets.streams.drain.errors import AccountingMismatch, DeadLettersGone,
 from kdi_assets.streams.drain.position_commit import commit_positions
 from kdi_assets.streams.drain.report import heard_by_listeners
 from kdi_assets.streams.drain.route_change import routes_to_drain_by
-from kdi_assets.streams.drain.snapshot import Snapshot, take_snapshot
+from kdi_assets.streams.drain.snapshot import Snapshot, snapshot_without_topic, take_snapshot
 from kdi_assets.streams.ledger.commit import commit, next_entry
 from kdi_assets.streams.ledger.entry import Kind, LedgerEntry
 from kdi_assets.streams.ledger.history import LiveHistory, history_at
@@ -153,7 +153,9 @@ def _look(
     Raises:
         OvertakenCommit: Positions had to be committed first, and what was read is older than that commit.
     """
-    snapshot = take_snapshot(stream, lake)
+    # What is given up is not read again: it needs no topic.
+    without_topic = kind == "discard" and stream.status == "retired"
+    snapshot = snapshot_without_topic(stream, lake) if without_topic else take_snapshot(stream, lake)
     ledger, pending = _drained_ledger(stream, lake, snapshot, kind), snapshot.position_commit
     if ledger is None:
         return None

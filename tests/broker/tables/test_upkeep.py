@@ -13,15 +13,19 @@ from kdi_assets.delta.errors import StorageFailed
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.loading.route_groups import link_routes
 from kdi_assets.documents.model.message_rules import Route
+from kdi_assets.documents.model.stream import Cluster
+from kdi_assets.operate.erase.erase import EraseReport, erase
+from kdi_assets.operate.erase.selection import EraseFilter
 from kdi_assets.operate.monitoring.backlog_reader import read_backlog
 from kdi_assets.operate.upkeep.clean_up import CleanUp, clean_up, plan_clean_up
-from kdi_assets.operate.upkeep.errors import NoUpkeepNow
+from kdi_assets.operate.upkeep.errors import EraseRefused, NoUpkeepNow
 from kdi_assets.sensors.table_log import read_new_entries
 from kdi_assets.streams.audit.audit import audited_history
 from kdi_assets.streams.drain.snapshot import take_snapshot
 from kdi_assets.streams.ledger.routes import Routes
 from tests.conftest import DrivenFactory, also_on_s3
 from tests.driven import DrivenStream
+from tests.tables.dead_letters import discarded
 
 KEEPS_NOTHING = dict.fromkeys(("delta.logRetentionDuration", "delta.deletedFileRetentionDuration"), "interval 0 days")
 
@@ -152,3 +156,34 @@ def test_what_must_be_done_first_is_said_and_a_clean_up_that_storage_ends_is_don
 
 def fail(*_: object) -> None:
     raise OSError("the storage does not answer")
+
+
+def test_a_retired_stream_whose_topic_is_gone_is_restored_discarded_erased_and_kept(driven: DrivenFactory) -> None:
+    """Procedure: drain twice, retire the stream, and let nobody answer for its topic; restore the table to before the
+    second drain; follow what `kdi erase` shows.
+    Pass: the letters of the live history are discarded, the rows are erased, and the audit is complete.
+    """
+    web = driven(partitions=2, properties=KEEPS_NOTHING)
+    web.produce(20, bad=0.3)
+    web.drain()
+    letters = len(web.letters())
+    web.produce(20, bad=0.3, seed=1)
+    web.drain()
+    retired = web.with_definition(status="retired", cluster=Cluster("main", "nowhere:1"))
+    DeltaTable(retired.uri).restore(1)
+
+    def erased() -> EraseReport:
+        chosen = EraseFilter(where="status = 200")
+        return erase(retired.stream, lake=web.lake, session=web.session, chosen=chosen, because="asked")
+
+    with pytest.raises(EraseRefused, match=f"kdi upkeep {retired.stream.name} --yes"):
+        erased()
+    done = clean(retired)
+    given_up = discarded(retired, because="nobody mends them")
+    found = erased()
+    clean(retired)
+
+    assert done.renewed_at == 4
+    assert given_up.outcomes == {"discarded": letters}
+    assert found.messages > 0
+    assert retired.audit().complete

@@ -30,7 +30,7 @@ from kdi_assets.streams.audit.coverage import coverage
 from kdi_assets.streams.ledger.entry import Erasure, LedgerEntry, RangeCounts
 from kdi_assets.streams.ledger.entry_json import entry_to_json, parse_entry
 from tests.refined import refined_table
-from tests.table_by_hand import TableByHand, data_file
+from tests.table_by_hand import TableByHand, data_file, orders
 
 NOW = datetime(2026, 5, 6, 12, tzinfo=UTC)
 DAY = date(2026, 5, 1)
@@ -228,3 +228,31 @@ def test_a_schedule_does_not_trust_a_clock_that_is_far_after_the_newest_commit_o
         waits.append(bool(found.unless_clock_is_wrong(table.name, now=clock).waits_for))
 
     assert waits == [False, True]
+
+
+def test_the_log_of_a_retired_stream_is_cleaned_up_without_its_topic(tmp_path: Path) -> None:
+    """Procedure: nobody answers for the topic; the table was restored a minute ago.
+    Pass: what is older than the retention may go, once the positions are set back.
+    """
+    table = TableByHand(tmp_path, now=NOW)
+    for days in (50, 40):
+        table.drain(ago=timedelta(days=days))
+    retired = orders(status="retired")
+
+    before = plan_upkeep(retired, str(tmp_path), now=NOW)
+    table.drain()
+    drained = plan_upkeep(retired, str(tmp_path), now=NOW)
+    table.restore(2)
+    restored = plan_upkeep(retired, str(tmp_path), now=NOW)
+
+    assert (before.errors, drained.errors, restored.errors) == ((), (), ())
+    found = [(p.clean_up.expired, p.clean_up.renews) for p in (before, drained, restored) if p.clean_up]
+    assert found == [((0, 1), False), ((0, 1, 2), False), ((0, 1, 2), True)]
+
+
+def test_a_retired_stream_without_a_table_of_ours_is_not_told_to_drain_as_it_is(tmp_path: Path) -> None:
+    TableByHand(tmp_path, now=NOW)
+
+    [error] = plan_upkeep(orders(status="retired"), str(tmp_path), now=NOW).errors
+
+    assert error.message_parts()[2] == "kdi drain bronze/orders   (first take `status: retired` out of its document)"
