@@ -23,7 +23,7 @@ from kdi_assets.streams.drain.cached_messages import cached
 from kdi_assets.streams.ledger.dates import day_of
 from kdi_assets.streams.ledger.entry import Erasure
 from kdi_assets.streams.ledger.history import LiveHistory
-from kdi_assets.streams.ledger.letters import committed_attempts
+from kdi_assets.streams.ledger.letters import OUTCOME, committed_attempts, with_optional_columns
 from kdi_assets.streams.ledger.positions import LedgerState
 from kdi_assets.streams.ledger.rewrite import MESSAGE, count_by_date, message_key, rows_of_messages
 
@@ -83,7 +83,9 @@ def expiring_messages(
             without_row = of_letters.where("NOT superseded").select(*_LETTER)
             became_rows, digest = messages_by_partition(rows.where(covered), stream.topic)
             dead_letters, of_dead_letters = messages_by_partition(without_row.where(covered), stream.topic)
-            of_rows = _of_messages(stored, rows, message_key(table.schema.jsonValue(), stream))
+            # A record of a replay has the replay's attempt, and perhaps another topic than its dead letter.
+            written = with_optional_columns(stored).where(f"{OUTCOME} IS NULL")
+            of_rows = _of_messages(written, rows, message_key(table.schema.jsonValue(), stream))
             with_topic = of_rows.join(committed_attempts(spark, history.entries), "attempt_id").select(*_LETTER)
             yield ExpiringMessages(
                 rows,

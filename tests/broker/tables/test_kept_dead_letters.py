@@ -136,6 +136,29 @@ def test_the_messages_of_a_recreated_topic_keep_their_dead_letters(aged: DrivenS
     assert (audit.complete, audit.rows, audit.dead_letters, audit.kept_no_longer) == (True, 3, 3, 5)
 
 
+def test_a_replayed_letter_of_a_topic_takes_none_along_of_the_topic_that_was_made_again(aged: DrivenStream) -> None:
+    """Purpose: the record of a replay has the replay's topic, its dead letter an earlier one.
+    Procedure: a dead letter at offset 7; the topic is made again; a replay makes an old row of it; the new topic has a
+    dead letter at offset 7; the old row leaves.
+    """
+    web = aged
+    web.send(message(7, 11), timestamp=at_age(11))
+    web.with_definition(date_expression="CASE WHEN id < 7 THEN to_date(day) END").drain()
+    anew = replace(web, publisher=make_again(web, partitions=1))
+    anew.resolve("new-topic")
+    replay_letters(anew.stream, lake=anew.lake, session=anew.session)
+    anew.send(*(message(10 + number, 1) for number in range(7)), '{"id": 17, "day"')
+    anew.drain()
+    replayed = ids(anew)
+
+    expired(anew)
+    audit = anew.audit()
+
+    assert 7 in replayed and 7 not in ids(anew)
+    assert [letter["offset"] for letter in shown_letters(anew)] == [3, 7]
+    assert (audit.complete, audit.dead_letters) == (True, 2)
+
+
 @pytest.mark.parametrize("at_once", [False, True])
 def test_the_audit_of_some_offsets_knows_which_topics_messages_left(aged: DrivenStream, at_once: bool) -> None:
     """Purpose: messages of two topics have the same offsets, and leave in two commits or in one.
