@@ -124,6 +124,11 @@ def _print(
     if report.left_letters:
         left = f"{counted(report.left_letters, 'record')} of dead letters of messages that were erased before are left"
         also.append(f"{report.stream}: {left}: kdi erase {report.stream} --again --because WHY --yes")
+    if report.uncertain_rows:
+        offsets = ", ".join(map(str, report.uncertain_at))
+        kept = f"{counted(report.uncertain_rows, 'row')} at offsets that were erased stay ({offsets})"
+        why = "an earlier topic had the same offsets, and they may be its rows"
+        also.append(f"{report.stream}: {kept}: {why}: kdi erase {report.stream} --where CONDITION erases them")
     text = [_text(report, downstream), *also, *map(_followed_text, followed), *map(str, filter(None, [vacuumed]))]
     fields = {**_fields(report, followed, vacuumed), "tagged_elsewhere": dict(others)}
     print_result("\n".join(text), fields, as_json=as_json)
@@ -166,6 +171,8 @@ def _fields(report: EraseReport, followed: Sequence[FollowedErasure], removed: V
         "dead_letter_records": report.letter_records,
         "removed_rows": report.removed_rows,
         "left_letter_records": report.left_letters,
+        "uncertain_rows": report.uncertain_rows,
+        "uncertain_at": report.uncertain_at,
         "downstream": [
             {
                 "table": table.table,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.messages.coordinates import coordinate_sql
-from kdi_assets.operate.erase.selection import ErasedMessages, EraseSelection, not_of_other_topics
+from kdi_assets.operate.erase.selection import ErasedMessages, EraseSelection
 from kdi_assets.operate.upkeep.errors import spark_failures
 from kdi_assets.operate.upkeep.vacuum import Vacuumed, vacuum
 from kdi_assets.streams.ledger.rewrite import MESSAGE
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 
 
 def delete_letters(selection: EraseSelection, found: ErasedMessages) -> None:
-    """Delete all records of the messages, but those of an earlier topic with the same offsets."""
+    """Delete all records of the messages."""
     from delta.tables import DeltaTable
 
     table = DeltaTable.forPath(selection.spark, selection.stream.dead_letters_uri(selection.lake))
-    own = not_of_other_topics(selection.history, selection.topic_id, column="letter.attempt_id")
-    same = f"letter.partition = erased.partition AND letter.offset = erased.offset AND {own}"
-    offsets = found.frame.select("partition", "offset").distinct()
-    table.alias("letter").merge(offsets.alias("erased"), same).whenMatchedDelete().execute()
+    of_message = selection.letter_of_message()
+    table.alias("letter").merge(found.frame.alias("erased"), of_message).whenMatchedDelete().execute()
 
 
 def delete_removed_rows(selection: EraseSelection, found: ErasedMessages) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from kdi_assets.delta.errors import OvertakenCommit, StagedFilesGone
 from kdi_assets.delta.lost_races import until_won
 from kdi_assets.delta.transaction import Staged, delta_log
-from kdi_assets.documents.model.stream import Stream
+from kdi_assets.documents.model.stream import OffsetRange, Stream
 from kdi_assets.errors import KdiError
 from kdi_assets.operate.erase.deletion import delete_letters, delete_removed_rows
 from kdi_assets.operate.erase.selection import ErasedMessages, EraseFilter, EraseSelection
@@ -51,6 +51,7 @@ class EraseReport:
         letter_records: Records in the dead-letter table, those of replays included.
         removed_rows: Rows in ``<table>_removed``.
         left_letters: Records of dead letters that an earlier erasure has left, because its process ended.
+        uncertain_rows, uncertain_at: As of ``ErasedMessages``.
         committed: The ledger entry; ``None`` if it was only shown, or nothing is selected.
     """
 
@@ -62,6 +63,8 @@ class EraseReport:
     letter_records: int = 0
     removed_rows: int = 0
     left_letters: int = 0
+    uncertain_rows: int = 0
+    uncertain_at: tuple[OffsetRange, ...] = ()
     committed: LedgerEntry | None = None
 
     @property
@@ -161,6 +164,8 @@ def _report(stream: Stream, ledger: LedgerState, found: ErasedMessages) -> Erase
         dead_letters=sum(found.dead_letters.values()),
         letter_records=found.letter_records,
         removed_rows=found.removed_rows,
+        uncertain_rows=found.uncertain_rows,
+        uncertain_at=found.uncertain_at,
     )
 
 
@@ -185,8 +190,8 @@ def _commit(
         planned_at=datetime.now(UTC),
     )
     with spark_failures(stream, "writing the offsets"):
-        uri = stream.erased_uri(selection.lake)
-        append_erased(found.frame, uri, topic_id=selection.topic_id, attempt_id=entry.attempt_id)
+        uri, topic_id = stream.erased_uri(selection.lake), selection.topic_id
+        append_erased(found.marked_rows, found.marked_letters, uri, topic_id=topic_id, attempt_id=entry.attempt_id)
     with spark_failures(stream, "removing the rows"):
         staged = _staged(selection, found)
         at("files written")

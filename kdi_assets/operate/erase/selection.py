@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
-from kdi_assets.messages.coordinates import Bounds, bounds_sql, coordinates
+from kdi_assets.messages.coordinates import Bounds, bounds_sql, coordinates, keeps_timestamps
 from kdi_assets.operate.upkeep.errors import EraseRefused
 from kdi_assets.runtime.spark_internals import written_again
 from kdi_assets.streams.audit.coverage import coverage
-from kdi_assets.streams.audit.offsets_in_spark import covered_sql, messages_by_partition
+from kdi_assets.streams.audit.offsets_in_spark import covered_sql, islands, messages_by_partition
 from kdi_assets.streams.drain.cached_messages import cached
 from kdi_assets.streams.ledger.entry import Erasure
 from kdi_assets.streams.ledger.erased import erased_offsets
 from kdi_assets.streams.ledger.history import LiveHistory
-from kdi_assets.streams.ledger.letters import open_in_ledger
+from kdi_assets.streams.ledger.letters import OUTCOME, committed_attempts, open_in_ledger, with_optional_columns
 from kdi_assets.streams.ledger.positions import LedgerState
 from kdi_assets.streams.ledger.rewrite import MESSAGE, count_by_date, rows_of_messages
+from kdi_assets.streams.resolve.rows_past_position import from_positions, of_older_topics
 from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
@@ -68,16 +69,22 @@ class ErasedMessages:
     Attributes:
         frame: ``partition: int, offset: bigint, timestamp: timestamp``, each once.
         removed: The same of messages with rows in ``<table>_removed``.
+        marked_rows, marked_letters: The offsets as ``append_erased`` takes them.
         bounds: The offsets between which the messages lie.
         rows_by_date: Their rows, by date.
         became_rows, dead_letters: Messages by topic partition, as the ledger counts them.
         digest: ``bit_xor(xxhash64(partition, offset))`` of these.
         letter_records: What is stored of them among the dead letters, records of replays included.
         removed_rows: Rows in ``<table>_removed``.
+        uncertain_rows: Rows at offsets that were erased before, which are not selected: an earlier topic had the same
+            offsets, and a row has no topic.
+        uncertain_at: The first ranges of these offsets.
     """
 
     frame: DataFrame
     removed: DataFrame
+    marked_rows: DataFrame
+    marked_letters: DataFrame
     bounds: Bounds = field(default_factory=dict)
     rows_by_date: Mapping[date, int] = field(default_factory=dict)
     became_rows: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -85,6 +92,8 @@ class ErasedMessages:
     digest: int = 0
     letter_records: int = 0
     removed_rows: int = 0
+    uncertain_rows: int = 0
+    uncertain_at: tuple[OffsetRange, ...] = ()
 
     @property
     def is_nothing(self) -> bool:
@@ -134,7 +143,21 @@ class EraseSelection:
                 (tp := TopicPartition(self.stream.topic, r["partition"])): OffsetRange(tp, r["start"], r["last"] + 1)
                 for r in extent.collect()
             }
-            yield self._counted(frame, removed, bounds)
+            found = self._counted(frame, removed, bounds)
+            yield replace(found, **self._uncertain(frame)) if chosen.again else found
+
+    def letter_of_message(self) -> str:
+        """Spark SQL: whether a record ``letter`` is of a message ``erased``, which has the columns of ``MESSAGE``."""
+        # Messages of two topics may have one offset. A row without a timestamp is found by the offset, if only one has.
+        same_time = "letter.timestamp <=> erased.timestamp"
+        alone = f"erased.timestamp IS NULL AND NOT ({bounds_sql(self._of_two_topics(), struct='letter')})"
+        return f"letter.partition = erased.partition AND letter.offset = erased.offset AND ({same_time} OR ({alone}))"
+
+    def _of_two_topics(self) -> Bounds:
+        """Offsets at which messages of an earlier topic may lie too; ``new-topic`` needs a table with timestamps."""
+        if not keeps_timestamps(self._table().schema.jsonValue(), self.stream):
+            return {}
+        return of_older_topics(self.history, self.topic_id, from_positions(dict.fromkeys(self.ledger.positions, 0)))
 
     def _messages(self, chosen: EraseFilter) -> DataFrame:
         nothing = self.spark.createDataFrame([], _MESSAGE_DDL)
@@ -162,18 +185,41 @@ class EraseSelection:
         with self._condition("--dead-letters-where"):
             matching = letters.where(where)
         # A running drain writes letters after the positions, and counts on them.
-        return matching.where(self._below_positions()).select(*MESSAGE)
+        return self._with_topic(matching).where(f"topic_id IS NOT NULL OR {self._below_positions()}").select(*MESSAGE)
 
     def _erased_before(self) -> DataFrame:
-        """Rows and dead letters at offsets that were erased, if a RESTORE did not undo more than that."""
-        entries = [e for e in (*self.history.entries, *self.history.undone_erasures) if e.kind == "erase"]
-        erased = erased_offsets(self.spark, self.stream.erased_uri(self.lake), entries)
+        """Rows and dead letters at offsets that were erased, if a RESTORE did not undo more than that.
+
+        Where messages of two topics have the offset, only the dead letters that are certainly of the same topic.
+        """
+        erased, alone = self._erased_offsets(), f"NOT ({bounds_sql(self._of_two_topics())})"
         own = erased.where(f"topic_id = '{self.topic_id}'").select(*_AT)
-        table, letters = self._table(), self._stored_letters()
-        found = table.select(*coordinates(table, self.stream)).select(*MESSAGE).join(own, _AT, "left_semi")
+        found, letters = self._placed_rows().where(alone).join(own, _AT, "left_semi"), self._stored_letters()
         if letters is None:
             return found
-        return found.unionByName(letters.where(self._below_positions()).select(*MESSAGE).join(own, _AT, "left_semi"))
+        with_topic = self._with_topic(letters)
+        of_letters = erased.where(f"is_letter OR {alone}")
+        of_topic = with_topic.where(f"{OUTCOME} IS NULL").join(of_letters, [*_AT, "topic_id"], "left_semi")
+        others = with_topic.where(f"topic_id IS NULL AND {alone} AND ({self._below_positions()})")
+        others = others.join(own, _AT, "left_semi")
+        return found.unionByName(of_topic.select(*MESSAGE)).unionByName(others.select(*MESSAGE))
+
+    def _uncertain(self, frame: DataFrame) -> dict[str, Any]:
+        """The rows that ``_erased_before`` leaves out, as fields of ``ErasedMessages``."""
+        if not (of_two := self._of_two_topics()):
+            return {}
+        rows = self._placed_rows().where(bounds_sql(of_two)).join(frame, list(MESSAGE), "left_anti")
+        rows = rows.join(self._erased_offsets().select(*_AT).distinct(), _AT, "left_semi")
+        found = islands(rows.select(*_AT).distinct(), [], topic=self.stream.topic)
+        return {"uncertain_rows": rows.count(), "uncertain_at": tuple(r for r, _ in found)}
+
+    def _erased_offsets(self) -> DataFrame:
+        entries = [e for e in (*self.history.entries, *self.history.undone_erasures) if e.kind == "erase"]
+        return erased_offsets(self.spark, self.stream.erased_uri(self.lake), entries)
+
+    def _placed_rows(self) -> DataFrame:
+        table = self._table()
+        return table.select(*coordinates(table, self.stream)).select(*MESSAGE)
 
     def _removed(self, chosen: EraseFilter, frame: DataFrame) -> DataFrame:
         """``MESSAGE`` of rows in the table of removed rows that are selected, one for each row."""
@@ -194,43 +240,48 @@ class EraseSelection:
         rows = rows_of_messages(table, self.stream, frame)
         first = rows.select(*coordinates(rows, self.stream)).where("index = 0")
         became_rows, of_rows = messages_by_partition(first.where(covered_sql(begin)), self.stream.topic)
-        letters = self._counting_letters(frame).where(covered_sql(begin))
+        records = self._records(frame)
+        # Without those that an entry has already erased.
+        letters = open_in_ledger(self.spark, self.stream, self.lake, records, self.history).where(covered_sql(begin))
         dead_letters, of_letters = messages_by_partition(letters, self.stream.topic)
+        # A record of a replay has the attempt of the replay, and with it perhaps another topic than its dead letter.
+        of_topic = self._with_topic(records).where(f"{OUTCOME} IS NULL AND topic_id IS NOT NULL")
+        others = frame.join(of_topic.select(*MESSAGE), list(MESSAGE), "left_anti")
         return ErasedMessages(
             frame=frame,
             removed=removed,
+            marked_rows=others.select(*_AT).unionByName(first.select(*_AT)),
+            marked_letters=of_topic.select(*_AT, "topic_id"),
             bounds=bounds,
             rows_by_date=dict(sorted(count_by_date(rows).items(), key=lambda counted: str(counted[0]))),
             became_rows=became_rows,
             dead_letters=dead_letters,
             digest=of_rows ^ of_letters,
-            letter_records=self._letter_records(frame),
+            letter_records=records.count(),
             removed_rows=removed.count(),
         )
 
-    def _counting_letters(self, frame: DataFrame) -> DataFrame:
-        """The selected dead letters that the audit counts, without those that an entry has already erased."""
-        log = TableLog.open(self.stream.dead_letters_uri(self.lake))
-        if log is None:
-            return frame.limit(0)
-        stored = rows_at(self.spark, log.uri, log.version)
-        letters = open_in_ledger(self.spark, self.stream, self.lake, stored, self.history)
-        return letters.join(frame.select(*_AT).distinct(), _AT, "left_semi")
+    def _records(self, frame: DataFrame) -> DataFrame:
+        """What is stored of the messages among the dead letters."""
+        from pyspark.sql import functions as F
 
-    def _letter_records(self, frame: DataFrame) -> int:
         letters = self._stored_letters()
-        return 0 if letters is None else letters.join(frame.select(*_AT).distinct(), _AT, "left_semi").count()
+        if letters is None:
+            return self.spark.createDataFrame([], f"{_MESSAGE_DDL}, attempt_id string, {OUTCOME} string")
+        return letters.alias("letter").join(frame.alias("erased"), F.expr(self.letter_of_message()), "left_semi")
 
     def _table(self) -> DataFrame:
         return rows_at(self.spark, self.ledger.uri, self.ledger.version)
 
     def _stored_letters(self) -> DataFrame | None:
-        """All records of the dead-letter table but those of an earlier topic; ``None`` if there is no such table."""
+        """All records of the dead-letter table; ``None`` if there is no such table."""
         log = TableLog.open(self.stream.dead_letters_uri(self.lake))
-        if log is None:
-            return None
-        stored = rows_at(self.spark, log.uri, log.version)
-        return stored.where(not_of_other_topics(self.history, self.topic_id))
+        return None if log is None else with_optional_columns(rows_at(self.spark, log.uri, log.version))
+
+    def _with_topic(self, letters: DataFrame) -> DataFrame:
+        """With ``topic_id: string`` of the entry that has their attempt; null if none has."""
+        attempts = committed_attempts(self.spark, self.history.entries).select("attempt_id", "topic_id")
+        return letters.join(attempts, "attempt_id", "left")
 
     def _below_positions(self) -> str:
         below = (f"(partition = {tp.partition} AND offset < {at})" for tp, at in self.ledger.positions.items())
@@ -248,9 +299,3 @@ class EraseSelection:
 
     def _refusal(self, detail: str, run: str) -> EraseRefused:
         return EraseRefused(stream=self.stream.name, detail=detail, run=run)
-
-
-def not_of_other_topics(history: LiveHistory, topic_id: str, *, column: str = "attempt_id") -> str:
-    """Spark SQL over dead letters: not written for an earlier topic of the same name, which had the same offsets."""
-    others: Sequence[str] = [e.attempt_id for e in history.entries if e.topic_id != topic_id]
-    return f"{column} NOT IN ({', '.join(repr(attempt) for attempt in others)})" if others else "true"

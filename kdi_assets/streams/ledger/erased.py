@@ -27,15 +27,9 @@ _BUCKET = "shiftright(offset, 17)"
 """No range reaches over a multiple of 131,072: Spark's arrays of its offsets are short, and joins have an equal key."""
 
 
-def append_erased(messages: DataFrame, uri: str, *, topic_id: str, attempt_id: str) -> None:
-    """Write the offsets of messages that are about to be erased.
-
-    Args:
-        messages: With ``partition: int, offset: bigint``.
-    """
-    from pyspark.sql import functions as F
-
-    _append(messages.select(*_AT).distinct().withColumn("topic_id", F.lit(topic_id)), uri, attempt_id=attempt_id)
+def append_erased(rows: DataFrame, letters: DataFrame, uri: str, *, topic_id: str, attempt_id: str) -> None:
+    """Write the offsets of messages that are about to be erased; the arguments are those of ``append_expired``."""
+    _append(_marked(rows, letters, topic_id), uri, attempt_id=attempt_id)
 
 
 def append_expired(rows: DataFrame, letters: DataFrame, uri: str, *, topic_id: str, attempt_id: str) -> None:
@@ -50,21 +44,26 @@ def append_expired(rows: DataFrame, letters: DataFrame, uri: str, *, topic_id: s
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    of_rows = rows.select(*_AT).distinct().withColumns({"topic_id": F.lit(topic_id), "is_letter": F.lit(False)})
-    of_letters = letters.select(*_AT, "topic_id").distinct().withColumn("is_letter", F.lit(True))
     by = ["partition", "topic_id", "is_letter", "bucket"]
     rank = F.row_number().over(Window.partitionBy(*by).orderBy("offset"))
-    placed = of_rows.unionByName(of_letters).withColumn("bucket", F.expr(_BUCKET))
+    placed = _marked(rows, letters, topic_id).withColumn("bucket", F.expr(_BUCKET))
     runs = placed.withColumn("run", F.col("offset") - rank).groupBy(*by, "run")
     ranges = runs.agg(F.min("offset").alias("offset"), (F.max("offset") + 1).alias("until"))
     _append(ranges.select(*_AT, "until", "is_letter", "topic_id"), uri, attempt_id=attempt_id)
+
+
+def _marked(rows: DataFrame, letters: DataFrame, topic_id: str) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    of_rows = rows.select(*_AT).distinct().withColumns({"topic_id": F.lit(topic_id), "is_letter": F.lit(False)})
+    return of_rows.unionByName(letters.select(*_AT, "topic_id").distinct().withColumn("is_letter", F.lit(True)))
 
 
 def _append(offsets: DataFrame, uri: str, *, attempt_id: str) -> None:
     from pyspark.sql import functions as F
 
     write = offsets.withColumn("attempt_id", F.lit(attempt_id)).write.format("delta").mode("append")
-    # The table may be that of erasures, whose offsets have no end.
+    # Offsets of erasures have no end, and those of older releases do not say what was a dead letter.
     write.option("mergeSchema", "true").options(**CHECKPOINT_INTERVAL).save(uri)
 
 
@@ -79,7 +78,8 @@ def erased_ranges(
 
     Returns:
         ``partition: int, start: bigint, end: bigint, topic_id: string, erased_by: bigint, is_letter: boolean,
-        bucket: bigint``: ``[start, end)``, and the version of the entry. ``is_letter`` is null of an erasure.
+        bucket: bigint``: ``[start, end)``, and the version of the entry. ``is_letter`` is null of an erasure by an
+        older release.
     """
     from pyspark.sql import functions as F
 
@@ -106,13 +106,16 @@ def erased_offsets(
     """The same offsets, one by one.
 
     Returns:
-        ``partition: int, offset: bigint, topic_id: string, erased_by: bigint``, the version of the newest entry.
+        ``partition: int, offset: bigint, topic_id: string, erased_by: bigint, is_letter: boolean``: the version of the
+        newest entry, and whether it is known that a dead letter was there.
     """
     from pyspark.sql import functions as F
 
     ranges = erased_ranges(spark, uri, entries, undone=undone)
-    offsets = ranges.selectExpr("partition", "explode(sequence(start, end - 1)) AS offset", "topic_id", "erased_by")
-    return offsets.groupBy(*_AT, "topic_id").agg(F.max("erased_by").alias("erased_by"))
+    columns = ("topic_id", "erased_by", "coalesce(is_letter, false) AS is_letter")
+    offsets = ranges.selectExpr("partition", "explode(sequence(start, end - 1)) AS offset", *columns)
+    newest = F.max("erased_by").alias("erased_by"), F.max("is_letter").alias("is_letter")
+    return offsets.groupBy(*_AT, "topic_id").agg(*newest)
 
 
 def with_erasing_commit(
