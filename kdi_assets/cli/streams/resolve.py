@@ -157,7 +157,7 @@ def _text(stream: Stream, decision: Decision) -> str:
         between = decision.lost_between.get(r.topic_partition)
         stands_for = f": {arrived_between(*between)}" if between else ""
         lines.append(f"declared loss: {r}, {counted(r.offset_count, 'offset')}{stands_for}")
-    return "\n".join([*lines, *_past_position(decision)])
+    return "\n".join([*lines, *_past_position(decision), *decision.notes])
 
 
 def _past_position(decision: Decision) -> list[str]:
@@ -189,6 +189,7 @@ def _fields(stream: Stream, decision: Decision, entry: LedgerEntry | None) -> di
         "messages_beyond": decision.past_position.messages,
         "rows_kept_aside": decision.past_position.only_copies,
         "open_dead_letters_beyond": decision.past_position.letters,
+        "notes": decision.notes,
         "table_version_before": decision.table_version,
         "done": entry is not None,
         "table_version": entry.version if entry else None,

@@ -202,20 +202,46 @@ def without_erased(
     return messages.alias("message").join(erased, F.expr(same), "left_semi" if only else "left_anti")
 
 
-def highest_erased(uri: str, entries: Sequence[LedgerEntry], *, topic_id: str) -> dict[int, int]:
+def highest_erased(uri: str, entries: Sequence[LedgerEntry], *, topic_id: str) -> dict[int, int] | None:
     """By partition, the highest offset of a topic that these entries erased, without those kept no longer. No JVM.
 
     A drain that reads a message again whose date is kept no longer makes a dead letter of it, and no row.
+
+    Returns:
+        ``None`` if entries erased messages, and the table of their offsets is gone.
 
     Raises:
         StorageFailed: The storage does not answer.
     """
     attempts = [e.attempt_id for e in entries if e.erasure and e.kind != "expire"]
-    table = open_archive(uri) if attempts else None
-    if table is None:
+    if not attempts:
         return {}
+    table = open_archive(uri)
+    if table is None:
+        return None
     filters = [("attempt_id", "in", attempts), ("topic_id", "=", topic_id)]
     with storage_failures(uri):
         found = table.to_pyarrow_table(columns=_AT, filters=filters)
     highest = found.group_by("partition").aggregate([("offset", "max")])
     return {r["partition"]: r["offset_max"] for r in highest.to_pylist()}
+
+
+def count_not_named(uri: str, entries: Sequence[LedgerEntry]) -> int:
+    """How many erased offsets are of no attempt that these entries name, without those kept no longer. No JVM.
+
+    Raises:
+        StorageFailed: The storage does not answer.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    table = open_archive(uri)
+    if table is None:
+        return 0
+    until = [f.name for f in table.schema().fields if f.name == "until"]
+    with storage_failures(uri):
+        found = table.to_pyarrow_table(columns=[*_AT, "topic_id", "attempt_id", *until])
+    if until:
+        found = found.filter(pc.is_null(found["until"]))
+    named = pc.is_in(found["attempt_id"], value_set=pa.array([e.attempt_id for e in entries], pa.string()))
+    return int(found.filter(pc.invert(named)).group_by([*_AT, "topic_id"]).aggregate([]).num_rows)

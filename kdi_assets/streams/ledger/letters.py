@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.delta.files import rows_at
 from kdi_assets.delta.log import CommitInfo, TableLog
-from kdi_assets.delta.storage import open_delta_table
+from kdi_assets.delta.storage import open_delta_table, storage_failures
 from kdi_assets.documents.model.stream import Stream, TopicPartition
 from kdi_assets.messages.coordinates import ranges_sql
 from kdi_assets.runtime.spark import changed_settings
@@ -296,6 +296,29 @@ def _attempts_without_outcome(table: DeltaTable, *, has_outcomes: bool) -> list[
     letters = rows.filter(pc.is_null(rows[OUTCOME])) if has_outcomes else rows
     attempts: list[str] = pc.unique(letters["attempt_id"]).to_pylist()
     return attempts
+
+
+def count_letters_not_named(uri: str, entries: Sequence[LedgerEntry]) -> int:
+    """How many messages have dead letters, but none of an attempt that these entries name. No JVM.
+
+    Raises:
+        StorageFailed: The storage does not answer.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    log = TableLog.open(uri)
+    if log is None:
+        return 0
+    with storage_failures(uri):
+        table = open_delta_table(uri)
+        outcome = [f.name for f in table.schema().fields if f.name == OUTCOME]
+        letters = table.to_pyarrow_table(columns=[*_AT, "attempt_id", *outcome])
+    if outcome:
+        letters = letters.filter(pc.is_null(letters[OUTCOME]))
+    named = pc.is_in(letters["attempt_id"], value_set=pa.array([e.attempt_id for e in entries], pa.string()))
+    by_message = letters.append_column("named", named).group_by(_AT).aggregate([("named", "any")])
+    return int(pc.sum(pc.invert(by_message["named_any"])).as_py() or 0)
 
 
 def _removable(attempts: Sequence[str], entries: Sequence[LedgerEntry], commits: Sequence[CommitInfo]) -> str:

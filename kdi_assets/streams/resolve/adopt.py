@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kdi_assets.delta.log import TableLog
-from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
+from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.messages.coordinates import coordinates_at, keeps_timestamps
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.streams.drain.dead_letters import check_letters_intact
 from kdi_assets.streams.drain.errors import DeadLettersReplaced
 from kdi_assets.streams.ledger.entry import DeadLettersAt
+from kdi_assets.streams.ledger.erased import count_not_named
 from kdi_assets.streams.ledger.errors import another_table
+from kdi_assets.streams.ledger.history import history_of
+from kdi_assets.streams.ledger.letters import count_letters_not_named
 from kdi_assets.streams.ledger.rewrite import MESSAGE
 from kdi_assets.streams.resolve.context import ProposedPositions, ResolveContext
+from kdi_assets.wording import counted
 
 
 def adopt(context: ResolveContext) -> ProposedPositions:
@@ -30,7 +36,19 @@ def adopt(context: ResolveContext) -> ProposedPositions:
     if ledger.ledger_version is None:  # no ledger ever recorded the topic's id
         refuse_another_topic(context)
     reason = f"table {ledger.table_id} becomes the stream's; each position is the highest offset in its rows plus one"
-    return ProposedPositions(after, reason)
+    return ProposedPositions(after, reason, notes=tuple(_not_named(context.stream, context.lake)))
+
+
+def _not_named(stream: Stream, lake: str) -> Iterator[str]:
+    """What lies beside the table, and counts no more, because only entries of another log or app_id name it."""
+    history = history_of(stream, lake)
+    entries = history.entries if history else ()
+    if letters := count_letters_not_named(stream.dead_letters_uri(lake), entries):
+        effect = "no list, replay or alert shows them any more"
+        yield f"{counted(letters, 'dead letter')}: no entry of the table's log names them, so {effect}"
+    if offsets := count_not_named(stream.erased_uri(lake), entries):
+        effect = "a rewind below them is not refused, and brings their messages back"
+        yield f"{counted(offsets, 'erased offset')}: no entry of the table's log names them, so {effect}"
 
 
 def adopt_dead_letters(context: ResolveContext) -> ProposedPositions:

@@ -29,11 +29,13 @@ class ProposedPositions(NamedTuple):
         after: Next offset of each topic partition whose position the action sets.
         reason: The effect, in one sentence.
         fields: Fields of the ledger entry that the action sets; all others are carried on.
+        notes: Other effects, one sentence each.
     """
 
     after: Mapping[TopicPartition, int]
     reason: str
     fields: Mapping[str, Any] = {}
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

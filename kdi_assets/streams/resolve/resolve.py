@@ -44,6 +44,7 @@ class Decision:
         declared_losses: Offsets that the decision gives up.
         fields: Fields of the ledger entry that the decision sets; all others are carried on.
         past_position: Rows and open dead letters at or after positions that are set back; the commit removes the rows.
+        notes: Other effects, one sentence each.
     """
 
     action: Action
@@ -55,6 +56,7 @@ class Decision:
     declared_losses: tuple[OffsetRange, ...] = ()
     fields: Mapping[str, Any] = field(default_factory=dict)
     past_position: PastPositionCounts = PastPositionCounts()
+    notes: tuple[str, ...] = ()
 
     @property
     def table_version(self) -> int:
@@ -158,6 +160,7 @@ def _decision(context: ResolveContext, proposal: ProposedPositions) -> Decision:
         declared_losses=losses(context, after) if action == "accept-loss" else (),
         fields={**proposal.fields, **last_read},
         past_position=counts,
+        notes=proposal.notes,
     )
 
 

@@ -98,19 +98,25 @@ def refuse_over_erased(context: ResolveContext, after: Mapping[TopicPartition, i
     """Refuse positions below erased messages: a drain would bring them back from Kafka.
 
     Raises:
-        NothingToResolve: Kafka may still hold them.
+        NothingToResolve: Kafka may still hold them, or nobody knows their offsets.
     """
     stream, lake = context.stream, context.lake
     history = history_of(stream, lake)
     entries = history.entries if history else ()
-    highest = highest_erased(stream.erased_uri(lake), entries, topic_id=context.topic.topic_id)
+    uri, replay = stream.erased_uri(lake), f"kdi replay {stream.name} --from DATE --to DATE --yes"
+    highest = highest_erased(uri, entries, topic_id=context.topic.topic_id)
+    if highest is None:
+        raise context.refusal(
+            f"messages were erased, and {uri}, which has their offsets, is not there",
+            then=f"{replay}   (leaves erased messages out), or move {uri} back from where the table was before",
+        )
     for tp, at in sorted(after.items()):
         if (erased := highest.get(tp.partition, -1)) >= at:
             # Of Kinesis, the offset after it is set back to the edge before it, if it is none itself.
             later = "" if context.topic.as_of else f", or a rewind of {tp} to {erased + 1} or later"
             raise context.refusal(
                 f"offset {erased} of {tp} was erased, and after a rewind to {at} a drain would bring it back",
-                then=f"kdi replay {stream.name} --from DATE --to DATE --yes   (leaves erased messages out){later}",
+                then=f"{replay}   (leaves erased messages out){later}",
             )
 
 

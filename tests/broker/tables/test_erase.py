@@ -25,6 +25,7 @@ from kdi_assets.streams.resolve.errors import NothingToResolve
 from tests.broker.tables.compacting import held_compaction
 from tests.conftest import DrivenFactory
 from tests.driven import DrivenStream, Once
+from tests.faults import others
 from tests.refined import refined_table
 from tests.tables.served import running_server
 
@@ -140,6 +141,37 @@ def test_a_rewind_over_erased_messages_is_refused_and_one_after_them_is_not(peop
 
     assert [row["person"] for row in web.rows()] == ["bob"] * 3
     assert web.audit().complete
+
+
+def test_a_rewind_is_refused_if_the_table_of_erased_offsets_was_left_behind(people: DrivenStream) -> None:
+    web, uri = people, Path(people.stream.erased_uri(people.lake))
+    erased(web, **OF_OLGA)
+    uri.rename(aside := uri.with_name("left_behind"))
+
+    with pytest.raises(
+        NothingToResolve, match=f"{uri}, which has their offsets, is not there.*\n.*\n.*kdi replay .* move"
+    ):
+        web.decide("rewind", topic_partition=web.tp(), to=4)
+    aside.rename(uri)
+    with pytest.raises(NothingToResolve, match="offset 6 of .* was erased"):
+        web.decide("rewind", topic_partition=web.tp(), to=4)
+
+
+def test_adopt_says_what_no_entry_of_the_table_counts_any_more(people: DrivenStream) -> None:
+    """Purpose: dead letters and erased offsets count by entries of the table's log, and another table has none.
+    Procedure: erase two rows; adopt under another app_id; put a clone in the place of the table, and adopt that.
+    """
+    web = people
+    erased(web, where=OF_OLGA["where"])
+    before = web.decide("rewind", topic_partition=web.tp(), to=7).notes
+    renamed = web.with_definition(app_id="another").decide("adopt")
+    others.clone(web)
+
+    cloned = web.decide("adopt")
+
+    assert before == ()
+    assert cloned.notes == renamed.notes
+    assert [note.split(":")[0] for note in cloned.notes] == ["2 dead letters", "3 erased offsets"]
 
 
 def test_a_restore_brings_erased_rows_back_the_audit_says_so_and_again_erases_them(people: DrivenStream) -> None:
