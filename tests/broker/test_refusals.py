@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.message_rules import DeadLetterLimit
@@ -21,6 +22,10 @@ from kdi_assets.streams.drain.plan_errors import PositionBelowStart, StartOutOfR
 from kdi_assets.streams.rules.errors import SchemaDisagrees, ShapeMistake
 from kdi_assets.streams.spark_errors import ReadOrWriteFailed
 from tests.conftest import DrivenFactory
+from tests.documents import written
+from tests.driven import web_requests_document
+from tests.faults.topics import delete_records
+from tests.typed import Kdi
 
 
 def test_an_explicit_start_that_the_topic_does_not_hold_is_refused(driven: DrivenFactory) -> None:
@@ -198,3 +203,32 @@ def test_what_is_filtered_does_not_hide_that_nothing_else_became_a_row(driven: D
 
     assert refused.value.reasons == (ReasonCount("expression_failed", "columns.n", 3),)
     assert refused.value.messages == 3
+
+
+def test_rows_that_a_restore_took_and_the_topic_no_longer_has_come_back_by_what_the_refusal_shows(
+    driven: DrivenFactory, defs: Path, kdi: Kdi
+) -> None:
+    """Procedure: two drains; a RESTORE to the first; records of the second are deleted; plan; drain; plan; RESTORE to
+    the version before the first one, as it is shown; drain.
+    Pass: nothing is given up.
+    """
+    web = driven(partitions=1)
+    web.produce(10)
+    web.drain()
+    produced = web.produce(10, seed=1)
+    web.drain()
+    DeltaTable(web.uri).restore(1)
+    delete_records(web, {0: 15})
+    written(defs, web=web_requests_document(web.stream.topic))
+
+    answers = [kdi("plan", web.stream.name), kdi("drain", web.stream.name), kdi("plan", web.stream.name)]
+    for answer in answers:
+        assert (answer.code, "[10, 15)" in answer.err, "TO VERSION AS OF VERSION" in answer.err) == (1, True, True)
+    history = kdi("history", web.stream.name).out
+    before = min(int(line.split()[0][1:]) for line in history.splitlines() if "RESTORE" in line) - 1
+    web.session().sql(f"RESTORE TABLE delta.`{web.uri}` TO VERSION AS OF {before}")
+    web.drain()
+
+    assert before == 2
+    web.assert_each_offset_once(produced)
+    assert web.audit().complete

@@ -79,12 +79,15 @@ def _print_plan(table: TableOfAnyKind, session: LazySession, *, to_be_made: Coll
 
 
 def _print_stream_plan(stream: Stream, session: LazySession, *, as_json: bool) -> None:
+    from kdi_assets.streams.drain.plan import refuse_lost_offsets
     from kdi_assets.streams.drain.snapshot import take_snapshot
     from kdi_assets.streams.drain.takeover import refuse_unsuitable
 
     lake = Settings.from_environment().lake
     with refusal_in_json(stream=stream.name, as_json=as_json):
         snapshot = take_snapshot(stream, lake)
+        if (pending := snapshot.position_commit) and pending.kind == "restore" and snapshot.ledger:
+            refuse_lost_offsets(stream, snapshot.ledger, pending.positions, snapshot.topic)
         plan = None if snapshot.position_commit else _plan(stream, snapshot)
         waiting = _waiting(stream, snapshot) if plan else None
         if snapshot.ledger and (plan is None or plan.ranges or (waiting and waiting.first_at)):

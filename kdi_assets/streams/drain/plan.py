@@ -11,7 +11,7 @@ from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartitio
 from kdi_assets.messages.held import Marks
 from kdi_assets.messages.of_stream import source_of
 from kdi_assets.messages.shard_bookmarks import Bookmark
-from kdi_assets.messages.topic_state import BrokerOffsets, LastRead, TopicState
+from kdi_assets.messages.topic_state import LastRead, TopicState
 from kdi_assets.streams.drain.plan_errors import (
     BrokerEndBelowPosition,
     PositionBelowStart,
@@ -182,7 +182,8 @@ def plan_drain(
     """
     refuse_other_ids(stream, ledger, topic)
     positions = positions_of(ledger, topic)
-    ranges = _next_ranges(stream, positions, topic, until, most_offsets(stream, offset_bytes))
+    refuse_lost_offsets(stream, ledger, positions, topic)
+    ranges = _next_ranges(positions, topic, until, most_offsets(stream, offset_bytes))
     refuse_other_start(stream, positions, topic)
     return Plan(
         stream=stream.name,
@@ -254,8 +255,38 @@ def positions_of(ledger: LedgerState, topic: TopicState) -> dict[TopicPartition,
     return {tp: ledger.positions.get(tp, 0) for tp in sorted(topic.partitions)}
 
 
+def refuse_lost_offsets(
+    stream: Stream, ledger: LedgerState, positions: Mapping[TopicPartition, int], topic: TopicState
+) -> None:
+    """Refuse positions whose offsets the source no longer has.
+
+    Raises:
+        RetentionPassedPosition, BrokerEndBelowPosition: As their texts say.
+    """
+    for tp, offsets in sorted(topic.partitions.items()):
+        at = positions[tp]
+        if at < offsets.earliest:
+            raise RetentionPassedPosition(
+                stream=stream.name,
+                topic_partition=tp,
+                position=at,
+                earliest=offsets.earliest,
+                went_back=ledger.uri if _went_back(ledger) else "",
+            )
+        if offsets.high_watermark < at:
+            raise BrokerEndBelowPosition(
+                stream=stream.name, topic_partition=tp, position=at, end=offsets.high_watermark
+            )
+
+
+def _went_back(ledger: LedgerState) -> bool:
+    """Whether a RESTORE, or a rewind that removed rows, is what set the positions last."""
+    newest = ledger.entry
+    rewound = newest is not None and newest.kind == "resolve" and bool(newest.removed_by_date)
+    return ledger.restored_to is not None or rewound or (newest is not None and newest.kind == "restore")
+
+
 def _next_ranges(
-    stream: Stream,
     positions: Mapping[TopicPartition, int],
     topic: TopicState,
     until: Mapping[TopicPartition, int] | None,
@@ -263,22 +294,10 @@ def _next_ranges(
 ) -> tuple[OffsetRange, ...]:
     backlog = []
     for tp, offsets in sorted(topic.partitions.items()):
-        _refuse_lost_offsets(stream, tp, positions[tp], offsets)
         end = min(offsets.end, (until or {}).get(tp, offsets.end))
         if positions[tp] < end:
             backlog.append(OffsetRange(tp, positions[tp], end))
     return _at_most(most_offsets, tuple(backlog))
-
-
-def _refuse_lost_offsets(stream: Stream, tp: TopicPartition, position: int, offsets: BrokerOffsets) -> None:
-    if position < offsets.earliest:
-        raise RetentionPassedPosition(
-            stream=stream.name, topic_partition=tp, position=position, earliest=offsets.earliest
-        )
-    if offsets.high_watermark < position:
-        raise BrokerEndBelowPosition(
-            stream=stream.name, topic_partition=tp, position=position, end=offsets.high_watermark
-        )
 
 
 def most_offsets(stream: Stream, offset_bytes: float | None) -> int:

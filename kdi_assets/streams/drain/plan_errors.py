@@ -8,22 +8,34 @@ from kdi_assets.documents.model.stream import TopicPartition
 from kdi_assets.errors import Terminal
 from kdi_assets.messages.topic_state import LastRead
 from kdi_assets.streams.ledger.errors import another_table
+from kdi_assets.wording import sql_command
 
 
 class RetentionPassedPosition(Terminal):
-    """Offsets ``[position, earliest)`` were deleted before they were drained."""
+    """Offsets ``[position, earliest)`` were deleted before they were drained.
+
+    Attributes:
+        went_back: The table's URI, if a RESTORE or a rewind set the position back: an older version has the rows.
+    """
 
     stream: str
     topic_partition: TopicPartition
     position: int
     earliest: int
+    went_back: str = ""
 
     def message_parts(self) -> tuple[str, str, str]:
         tp, lost = self.topic_partition, self.earliest - self.position
+        accept = f"kdi resolve {self.stream} accept-loss --topic-partition {tp} --until {self.earliest}"
+        accept += "   (without options: in all topic partitions)"
+        if self.went_back:
+            restore = sql_command(f"RESTORE TABLE delta.`{self.went_back}` TO VERSION AS OF VERSION")
+            why = "until VACUUM, the version before the last RESTORE or rewind has the rows"
+            accept = f"kdi history {self.stream}   ({why}); then {restore}; or {accept}"
         return (
             f"{self.stream}: retention deleted [{self.position}, {self.earliest}) of {tp}, at most {lost:,} messages.",
             f"every offset below {self.position} is accounted for; positions stay as they are.",
-            f"kdi resolve {self.stream} accept-loss --topic-partition {tp} --until {self.earliest}",
+            accept,
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from kdi_assets.messages.shard_bookmarks import Bookmark
-from kdi_assets.streams.drain.plan import needed_position_commit
+from kdi_assets.streams.drain.plan import needed_position_commit, refuse_lost_offsets
 from kdi_assets.streams.drain.plan_errors import (
     BrokerEndBelowPosition,
     PositionBelowStart,
@@ -25,6 +25,8 @@ from kdi_assets.streams.ledger.commit import next_entry
 from kdi_assets.streams.ledger.entry import LedgerEntry
 from kdi_assets.streams.ledger.positions import LedgerState
 from tests.unit.ledger.plans import NOW, P0, P1, P2, ledger, orders, plan, topic
+
+ENTRY = LedgerEntry(7, "drain", "orders", "try", "orders", "topic-id", "table", positions={P0: 3})
 
 
 def test_a_plan_reads_from_the_positions_to_the_last_stable_offsets() -> None:
@@ -80,6 +82,27 @@ def test_retention_that_passed_the_position_is_refused_with_the_range_and_the_co
 
     assert "[17000, 18500) of orders/0, at most 1,500 messages" in str(refused.value)
     assert "kdi resolve bronze/orders accept-loss --topic-partition orders/0 --until 18500" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("newest", "advised"),
+    [
+        ({"restored_to": 2}, True),
+        ({"entry": replace(ENTRY, kind="restore")}, True),
+        ({"entry": replace(ENTRY, kind="resolve", removed_by_date={NOW.date(): 3})}, True),
+        ({"entry": replace(ENTRY, kind="resolve")}, False),
+        ({"entry": ENTRY}, False),
+    ],
+    ids=["RESTORE", "answered RESTORE", "rewind", "another decision", "drain"],
+)
+def test_rows_that_an_older_version_has_are_not_given_up_first(newest: dict[str, Any], advised: bool) -> None:
+    with pytest.raises(RetentionPassedPosition) as refused:
+        refuse_lost_offsets(orders(), ledger({P0: 3}, **newest), {P0: 3}, topic({P0: (5, 9)}))
+
+    run = refused.value.message_parts()[2]
+    assert run.startswith("kdi history bronze/orders") == advised
+    assert ("RESTORE TABLE delta.`/lake/bronze/orders` TO VERSION AS OF VERSION" in run) == advised
+    assert run.endswith("--topic-partition orders/0 --until 5   (without options: in all topic partitions)")
 
 
 def test_retention_that_reached_the_position_and_no_further_is_fine() -> None:
