@@ -184,8 +184,7 @@ class EraseSelection:
             raise self._refusal("there are no dead letters", f"kdi dead-letters list {self.stream.name}")
         with self._condition("--dead-letters-where"):
             matching = letters.where(where)
-        # A running drain writes letters after the positions, and counts on them.
-        return self._with_topic(matching).where(f"topic_id IS NOT NULL OR {self._below_positions()}").select(*MESSAGE)
+        return self._with_topic(matching).where(self._is_at_rest()).select(*MESSAGE)
 
     def _erased_before(self) -> DataFrame:
         """Rows and dead letters at offsets that were erased, if a RESTORE did not undo more than that.
@@ -199,7 +198,8 @@ class EraseSelection:
             return found
         with_topic = self._with_topic(letters)
         of_letters = erased.where(f"is_letter OR {alone}")
-        of_topic = with_topic.where(f"{OUTCOME} IS NULL").join(of_letters, [*_AT, "topic_id"], "left_semi")
+        of_topic = with_topic.where(f"{OUTCOME} IS NULL AND ({self._is_at_rest()})")
+        of_topic = of_topic.join(of_letters, [*_AT, "topic_id"], "left_semi")
         others = with_topic.where(f"topic_id IS NULL AND {alone} AND ({self._below_positions()})")
         others = others.join(own, _AT, "left_semi")
         return found.unionByName(of_topic.select(*MESSAGE)).unionByName(others.select(*MESSAGE))
@@ -282,6 +282,13 @@ class EraseSelection:
         """With ``topic_id: string`` of the entry that has their attempt; null if none has."""
         attempts = committed_attempts(self.spark, self.history.entries).select("attempt_id", "topic_id")
         return letters.join(attempts, "attempt_id", "left")
+
+    def _is_at_rest(self) -> str:
+        """Spark SQL over ``_with_topic``: no drain writes a letter of this message, and counts on it.
+
+        A drain writes letters after the positions, and after a rewind once more those of the messages that it reads.
+        """
+        return f"topic_id <> '{self.topic_id}' OR ({self._below_positions()})"
 
     def _below_positions(self) -> str:
         below = (f"(partition = {tp.partition} AND offset < {at})" for tp, at in self.ledger.positions.items())

@@ -269,6 +269,23 @@ def test_a_drain_in_flight_commits_over_an_erasure(people: DrivenStream) -> None
     assert [row["person"] for row in web.rows()] == ["bob"] * 3
 
 
+def test_dead_letters_above_the_positions_are_those_of_the_drain_that_reads_their_messages_again(
+    people: DrivenStream,
+) -> None:
+    """Purpose: after a rewind, a drain in flight writes letters of the same messages, which no erasure may delete.
+    Procedure: rewind to before the broken messages, erase when the drain has written them again, and once more later.
+    """
+    web, letters = people, OF_OLGA["letters"]
+    web.resolve("rewind", topic_partition=web.tp(), to=2)
+
+    web.drain(at=Once("dead letters written", lambda: erased(web, letters=letters)))
+    audit = web.audit()
+    later = erased(web, letters=letters)
+
+    assert (audit.complete, audit.dead_letters, audit.erased) == (True, 2, 0)
+    assert (later.dead_letters, web.audit().complete, web.audit().erased) == (1, True, 1)
+
+
 def test_a_message_with_several_rows_is_erased_as_a_whole(driven: DrivenFactory) -> None:
     exploding = {"record_ddl": "people array<string>, day string", "explode": Explode("person", "people")}
     web = driven(partitions=1, **{**RECORD, **exploding})
