@@ -122,9 +122,8 @@ def _due(backlog: Backlog, stream: Stream, memory: Memory, *, now: float) -> Due
         return None
     suspect, limits, group = memory.positions == progress_digest(backlog), stream.drain_when, stream.route_group
     if backlog.renews is not None:
-        return Due(
-            backlog, "nothing arrived, and nobody looked for a part of the retention", suspect=suspect, group=group
-        )
+        why = "nothing arrived, and a shard has ended, or nobody looked for a part of the retention"
+        return Due(backlog, why, suspect=suspect, group=group)
     if backlog.needs_position_commit:
         # A run commits its positions; until then "latest" moves with every message.
         return Due(backlog, "its positions are not committed yet", suspect=suspect, group=group)

@@ -161,9 +161,8 @@ def _earlier_topic(stream: Stream, takeover: PositionCommit) -> str:
 
 def _waiting_lines(stream: Stream, waiting: Waiting) -> list[str]:
     if not waiting.first_at:
-        return [
-            f"{stream.name}: nothing to drain; it would commit that it has seen the shards, before retention passes"
-        ]
+        seen = "how far it has seen the shards, before they expire or retention passes"
+        return [f"{stream.name}: nothing to drain; it would commit {seen}"]
     head = f"{stream.name}: would drain what follows the positions; only reading tells how many records that are"
     return [head, *_first_records(waiting)]
 

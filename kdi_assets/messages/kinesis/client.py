@@ -169,20 +169,23 @@ def translated(connection: KinesisRegion, stream: str) -> Iterator[None]:
 
 
 def other_calls_may_pass(error: KdiError) -> bool:
-    """Whether an error of ``translated`` is about one call, one shard or one stream; else the connection is down."""
+    """Whether an error is about one call, one shard or one stream; else the connection is down.
+
+    Those of ``translated`` have a cause; one without is of an answer that came.
+    """
     from botocore.exceptions import ClientError, ConnectionClosedError, ReadTimeoutError
 
     cause = error.__cause__
     if isinstance(cause, ClientError):
         return cause.response["Error"]["Code"] not in OLD_KEYS
-    return isinstance(cause, ConnectionClosedError | ReadTimeoutError)
+    return cause is None or isinstance(cause, ConnectionClosedError | ReadTimeoutError)
 
 
 def came_in_time(error: KdiError) -> bool:
-    """Whether an error of ``translated`` is an answer; else the call has waited for one in vain."""
+    """Whether an error is of an answer; else the call has waited for one in vain."""
     from botocore.exceptions import ClientError
 
-    return isinstance(error.__cause__, ClientError)
+    return error.__cause__ is None or isinstance(error.__cause__, ClientError)
 
 
 def is_missing(error: KdiError) -> bool:

@@ -72,6 +72,7 @@ class _Table:
     marks: Mapping[TopicPartition, Bookmark]
     walks: dict[TopicPartition, ShardWalk]
     renew_after_ms: float
+    has_bookmarks: bool
 
     def may_read(self) -> dict[TopicPartition, ShardWalk]:
         ended = {tp.partition for tp, walk in self.walks.items() if walk.ended or walk.mark.ended}
@@ -94,7 +95,7 @@ class _Table:
             if not first_at or not isinstance(problem, Transient):
                 return problem
         unknown = {tp for tp, walk in walks.items() if not walk.known} | problems.keys() | self.without_children()
-        due = [w.mark for w in walks.values() if w.is_due(self.renew_after_ms)]
+        due = [w.mark for w in walks.values() if self.has_bookmarks and w.is_due(self.renew_after_ms)]
         return Waiting(first_at, renews=None if first_at else oldest_look(due), unknown=frozenset(unknown))
 
 
@@ -189,7 +190,8 @@ class KinesisWatch:
             if walk is None or not walk.follows(marks[tp]):
                 walk = ShardWalk(topic.topic, id_of(tp.partition), name, marks[tp], seconds, self.clock)
             walk.mark, walk.seconds, walks[tp] = marks[tp], seconds, walk
-        return _Table(topic.topic_id, listed, marks, walks, LATE_MS + 1000 * seconds / RENEWALS)
+        renew_after_ms = LATE_MS + 1000 * seconds / RENEWALS
+        return _Table(topic.topic_id, listed, marks, walks, renew_after_ms, has_bookmarks=not reading.start)
 
     def _look(self, tables: Collection[_Table], leader_seconds: float) -> None:
         """Ask about the shards that are due, the oldest answers first; a few times about those that are not known.

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from kdi_assets.documents.model.kinesis_stream import KinesisStream
 from kdi_assets.documents.model.stream import OffsetRange, Stream, TopicPartition
 from kdi_assets.messages.held import Marks
 from kdi_assets.messages.of_stream import source_of
@@ -65,7 +66,7 @@ def needed_position_commit(stream: Stream, ledger: LedgerState | None, topic: To
         reason = f"the table was restored to version {ledger.restored_to}"
         return PositionCommit("restore", positions, reason)
     if ledger.has_unknown_files:
-        raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri, has_numbers=topic.as_of is not None)
+        raise RowsWithoutPositions(stream=stream.name, uri=ledger.uri, has_numbers=isinstance(stream, KinesisStream))
     if ledger.ledger_version is None:
         refuse_other_start(stream, ledger.positions, topic)
         positions = {**start_positions(stream, topic, known=ledger.positions.keys()), **ledger.positions}
@@ -215,7 +216,7 @@ def refuse_other_ids(stream: Stream, ledger: LedgerState, topic: TopicState) -> 
             uri=ledger.uri,
             recorded_id=recorded,
             found_id=ledger.table_id,
-            has_numbers=topic.as_of is not None,
+            has_numbers=isinstance(stream, KinesisStream),
         )
     if not ledger.topic_id_matches:
         recorded = ledger.entry.topic_id if ledger.entry else ""

@@ -35,6 +35,19 @@ def test_an_idle_stream_of_four_shards_costs_one_call_a_shard_and_tick(shard: On
     assert [(one.known, one.offsets, one.word) for (one,), _ in looks] == [(True, 0, State.OK)] * 4
 
 
+def test_an_end_is_renewed_for_a_table_with_bookmarks_only(shard: OneShard, lake: str) -> None:
+    """Purpose: what is due for a table that has not begun stays the same, or its failed first run is tried anew."""
+    ticks = Ticks(shard, lake)
+    ticks.streams.append(replace(ticks.streams[0], table="bronze/new", app_id="new"))
+    shard.client.split_shard(StreamName=TOPIC, ShardToSplit=id_of(0), NewStartingHashKey=str(1 << 127))
+    shard.server.advance(400)
+
+    (read, new), _ = [ticks.tick() for _ in range(4)][-1]
+
+    assert read.renews is not None
+    assert new.renews is None and new.needs_position_commit
+
+
 def test_looks_that_come_more_often_than_ticks_ask_no_more_often(shard: OneShard, lake: str) -> None:
     ticks = Ticks(shard, lake)
 

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.kinesis import watch
+from kdi_assets.messages.kinesis import source, watch
 from kdi_assets.messages.kinesis.client import kinesis_client, translated
 from kdi_assets.messages.kinesis.errors import KinesisUnanswered
 from kdi_assets.messages.kinesis.look_ahead import SHARDS_AT_ONCE
@@ -63,6 +63,20 @@ def test_a_right_that_one_stream_lacks_refuses_only_that_stream(shard: OneShard,
     found, _ = ticks.tick()
 
     assert sorted(one.refusal is None for one in found) == [False, True]
+
+
+@pytest.mark.parametrize("leader_seconds", [0.0, 5.0])
+def test_a_stream_that_is_not_active_yet_says_nothing_of_the_others(
+    shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch, leader_seconds: float
+) -> None:
+    ticks = Ticks(shard, lake, names=("a", "b", "c"))
+    listed = source.list_shards
+    monkeypatch.setattr(source, "list_shards", lambda client, name: [] if name == "a" else listed(client, name))
+
+    found = BacklogReader(leader_seconds=leader_seconds)(ticks.streams, lake=lake)
+
+    assert [one.refusal is None for one in found] == [False, True, True]
+    assert "a has no shard" in str(found[0].refusal)
 
 
 def test_a_connection_that_is_down_is_not_asked_about_every_shard(shard: OneShard, lake: str) -> None:
