@@ -29,12 +29,12 @@ class SourceGone(Terminal):
     what_is_safe = UNCHANGED
     what_to_run = (
         "kdi serve {target}   (first put the Delta table back, or correct its path in the document; the rows of a new "
-        "table at this place take the place of those that are served)"
+        "table at the place that was served take the place of those that are served)"
     )
 
 
 class ServedFromElsewhere(Terminal):
-    """The rows come from another table at another place: another environment serves into the same table."""
+    """The rows come from another table below another root: another environment serves into the same table."""
 
     target: str
     uri: str

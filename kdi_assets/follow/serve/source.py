@@ -36,7 +36,7 @@ def open_source(
     Raises:
         SourceMissing: The Delta table does not exist yet.
         SourceGone: The Delta table does not exist, and the database has rows of one.
-        ServedFromElsewhere: The database has rows of another table at another place.
+        ServedFromElsewhere: The database has rows of another table, at the same path below another root.
     """
     uri = served.table_uri(lake)
     found = open_upstream(uri, lambda table_id: state.version if state and state.table_id == table_id else None)
@@ -44,13 +44,9 @@ def open_source(
         if state:
             raise SourceGone(target=served.name, uri=uri, version=state.version)
         raise SourceMissing(target=served.name, uri=uri)
-    # A table that moved keeps its id, and one that was replaced keeps its place. With neither of them it is the table
-    # of another environment, and two environments would replace each other's rows for ever.
-    if state and not rebuild and state.table_id != found.log.table_id and _is_elsewhere(state.source, uri):
+    # A table that moved keeps its id, one that was replaced keeps its place, and a document that names another table
+    # has another path. Else it is the table of another environment, and both would replace each other's rows for ever.
+    elsewhere = state is not None and state.source != uri and state.source.endswith(f"/{served.table}")
+    if state and elsewhere and not rebuild and state.table_id != found.log.table_id:
         raise ServedFromElsewhere(target=served.name, uri=uri, other=state.source)
     return found
-
-
-def _is_elsewhere(source: str, uri: str) -> bool:
-    """Whether the recorded place is known and another one."""
-    return source != uri and (source.startswith("/") or "://" in source)

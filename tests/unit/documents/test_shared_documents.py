@@ -81,7 +81,7 @@ def test_secrets_are_read_from_the_environment_at_their_use(tmp_path: Path, monk
         ("name: main, url: registry:8081", "url: 'registry:8081' is not the address of a registry; e.g"),
         ("name: main, url: 'https://us:er@r'", "url: holds user or password; write them as username and password"),
         ("name: main, url: https://r, username: kdi", "attributes: of username and password one is missing; give"),
-        ("name: main, url: https://r, username: kdi, password: 1234", "password: takes text, not 1234; put it in"),
+        ("name: main, url: https://r, username: kdi, password: 1234", "password: is a secret"),
         ("name: main, url: https://r, username: kdi, password: hush", "password: is a secret"),
         (
             "name: main, url: https://r, proxy: 'http://us:er@proxy:3128'",

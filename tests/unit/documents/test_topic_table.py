@@ -317,7 +317,7 @@ def test_a_secret_is_read_from_the_environment_when_it_is_used(tmp_path: Path, m
     ("properties", "said"),
     [
         ("{sasl.password: {evn: X}}", "properties.sasl.password: {'evn': 'X'} does not name an environment variable"),
-        ("{socket.timeout.ms: 3}", "properties.socket.timeout.ms: takes text, not 3; put it in quotes"),
+        ("{socket.timeout.ms: 3}", "properties.socket.timeout.ms: takes text; put it in quotes"),
         ("{isolation.level: x}", "properties.isolation.level: is not a property to set here; remove it"),
     ],
 )

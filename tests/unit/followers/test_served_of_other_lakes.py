@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -72,6 +73,16 @@ def test_a_table_that_moved_or_was_replaced_at_its_place_is_served_as_before(
 
     assert _serve(tmp_path, moved) == "load"
     assert _rows(tmp_path) == [(1, "new")]
+
+
+def test_a_document_that_names_another_table_serves_it(lakes: tuple[Path, Path], tmp_path: Path) -> None:
+    """Renamed and computed from nothing, or a table in its place."""
+    _serve(tmp_path, lakes[0])
+    write_deltalake(lakes[0] / "gold/usage_v2", pa.table({"id": [1], "of": ["v2"]}))
+    renamed = replace(SERVED, table="gold/usage_v2")
+
+    assert serve(renamed, lake=str(lakes[0]), session=_no_session, home=tmp_path).kind == "load"
+    assert _rows(tmp_path) == [(1, "v2")]
 
 
 def test_a_file_of_an_older_release_goes_on_and_says_its_lake_after_the_next_version(

@@ -41,7 +41,7 @@ class FromEnvironment(Declared):
 def client_value(value: object) -> object:
     """Text, ``{env: NAME}`` or ``{aws_secret: NAME}``; pydantic would report a mistake for each of the forms."""
     if value is None or isinstance(value, bool | int | float | list):
-        raise wrong(f"takes text, not {value!r}", "put it in quotes, or write {env: NAME} for a secret")
+        raise wrong("takes text", "put it in quotes, or write {env: NAME} for a secret")  # and it may be one
     if not isinstance(value, dict):
         return value
     written = all(text and isinstance(text, str) for text in value.values())
@@ -52,7 +52,7 @@ def client_value(value: object) -> object:
 
 
 def _secret(value: object) -> object:
-    if isinstance(value, str):
+    if isinstance(value, str | int | float):
         raise wrong(BELONGS_ELSEWHERE, REFERENCE)
     return client_value(value)
 
