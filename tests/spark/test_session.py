@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.runtime.errors import JarMissing, OtherDriverOpen
 from kdi_assets.runtime.spark import close_session, is_open, open_session, use_in_thread
-from kdi_assets.runtime.spark_config import SESSION_CONFIG
+from kdi_assets.runtime.spark_config import SESSION_CONFIG, lake_config
 from kdi_assets.runtime.spark_internals import jvm_type, jvm_view
 from kdi_assets.runtime.spark_jvm import jvm_of, start_spark
 from kdi_assets.settings import Settings
@@ -134,8 +134,11 @@ def test_the_file_beside_a_commit_in_a_folder_is_renamed_without_a_process(spark
     """Spark's usual class asks a process of its own, eight times, whether the names are links."""
     path = jvm_view(spark).org.apache.hadoop.fs.Path(str(tmp_path))
     managers = jvm_view(spark).org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+    settings = spark._jsparkSession.sessionState().newHadoopConf()
+    for name, value in lake_config(Settings(tmp_path, lake=str(tmp_path))).items():  # the session may be one for S3
+        settings.set(name, value)
 
-    manager = managers.create(path, spark._jsparkSession.sessionState().newHadoopConf())
+    manager = managers.create(path, settings)
 
     assert manager.getClass().getSimpleName() == "FileSystemBasedCheckpointFileManager"
 

@@ -73,6 +73,9 @@ def test_each_further_driver_has_its_number_and_its_file_and_is_restarted_alone(
         r"essential\s+= false\s+restartPolicy = \{ enabled = true.*\s+\} : key => value if number > 1 \}", further
     )
     assert further.count("key => value if") == 1, "nothing else differs"
+    (first,) = re.findall(r"^  driver = .*?^  \}\)$", text(), re.DOTALL | re.MULTILINE)
+    assert "essential" not in first
+    assert re.search(r"^    essential\s+= true$", text(), re.MULTILINE), "what containers have in common"
 
 
 def test_the_code_server_has_its_memory_for_each_driver() -> None:
@@ -80,9 +83,6 @@ def test_the_code_server_has_its_memory_for_each_driver() -> None:
     (memory,) = re.findall(r'name = "code-server".*?memory +=([^\n]*)', text(), re.DOTALL)
 
     assert memory.partition("#")[0].split() == ["2048", "*", "each.value.drivers"]
-    (first,) = re.findall(r"^  driver = .*?^  \}\)$", text(), re.DOTALL | re.MULTILINE)
-    assert "essential" not in first
-    assert re.search(r"^    essential\s+= true$", text(), re.MULTILINE), "what containers have in common"
 
 
 def test_the_bucket_keeps_what_was_deleted_and_never_expires_what_a_table_names(

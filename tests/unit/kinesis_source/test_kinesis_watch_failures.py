@@ -8,11 +8,11 @@ import pytest
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 
 from kdi_assets.documents.model.stream import TopicPartition
-from kdi_assets.messages.kinesis import source, watch
+from kdi_assets.messages.kinesis import watch
 from kdi_assets.messages.kinesis.client import kinesis_client, translated
 from kdi_assets.messages.kinesis.errors import KinesisUnanswered
 from kdi_assets.messages.kinesis.look_ahead import SHARDS_AT_ONCE
-from kdi_assets.messages.kinesis.shards import id_of
+from kdi_assets.messages.kinesis.shards import id_of, list_shards
 from kdi_assets.messages.kinesis.watch import COMMAND_ATTEMPTS
 from kdi_assets.messages.topic_state import TopicState
 from kdi_assets.operate.monitoring.backlog_reader import BacklogReader
@@ -70,8 +70,8 @@ def test_a_stream_that_is_not_active_yet_says_nothing_of_the_others(
     shard: OneShard, lake: str, monkeypatch: pytest.MonkeyPatch, leader_seconds: float
 ) -> None:
     ticks = Ticks(shard, lake, names=("a", "b", "c"))
-    listed = source.list_shards
-    monkeypatch.setattr(source, "list_shards", lambda client, name: [] if name == "a" else listed(client, name))
+    listed = "kdi_assets.messages.kinesis.source.list_shards"
+    monkeypatch.setattr(listed, lambda client, name: [] if name == "a" else list_shards(client, name))
 
     found = BacklogReader(leader_seconds=leader_seconds)(ticks.streams, lake=lake)
 

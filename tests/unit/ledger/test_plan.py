@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kdi_assets.documents.model.connections.kinesis import KinesisRegion
+from kdi_assets.documents.model.kinesis_stream import KinesisStream
 from kdi_assets.documents.model.stream import OffsetRange, TopicPartition
 from kdi_assets.messages.shard_bookmarks import Bookmark
 from kdi_assets.streams.drain.plan import needed_position_commit, refuse_lost_offsets
@@ -152,12 +154,14 @@ def test_only_a_shard_that_was_read_to_its_end_may_vanish(ended: bool) -> None:
 @pytest.mark.parametrize("state", [{"table_id_matches": False}, {"ledger_version": None, "has_unknown_files": True}])
 def test_a_table_of_kinesis_that_cannot_be_continued_is_answered_by_a_new_path(state: dict[str, Any]) -> None:
     """No decision sets the number of a record."""
-    held = topic({P0: (0, 6)})
+    held, of_kafka = topic({P0: (0, 6)}), orders()
+    region = KinesisRegion("main", "us-east-1")
+    of_kinesis = KinesisStream(of_kafka.topic, of_kafka.table, of_kafka.record_ddl, of_kafka.date_expression, region)
 
     with pytest.raises((TableReplaced, RowsWithoutPositions), match="a new path"):
-        needed_position_commit(orders(), ledger({P0: 1}, **state), replace(held, as_of=NOW))
+        needed_position_commit(of_kinesis, ledger({P0: 1}, **state), held)
     with pytest.raises((TableReplaced, RowsWithoutPositions), match="adopt"):
-        needed_position_commit(orders(), ledger({P0: 1}, **state), held)
+        needed_position_commit(of_kafka, ledger({P0: 1}, **state), held)
 
 
 def test_a_shard_that_expired_unread_is_a_loss_and_not_another_topic() -> None:
