@@ -18,7 +18,7 @@ import psutil
 from rich.console import Console
 
 from kdi_assets.cli.live_line import LIVE_SECONDS, LiveLine
-from kdi_assets.follow.serve.postgres.embedded import FOLDER, start_postgres
+from kdi_assets.follow.serve.postgres.embedded import FOLDER, start_postgres, stop_postgres
 from kdi_assets.runtime.driver.control import driver_status
 from kdi_assets.runtime.errors import DriverGone
 from kdi_assets.runtime.processes import Child
@@ -279,8 +279,8 @@ def start_database(data: Path, stack: ExitStack) -> bool:
         say("no embedded PostgreSQL for this version of Python: gold cannot be served, all else works")
         return False
     with _signals.held():
-        server = start_postgres(data)
-        stack.callback(server.stop)
+        start_postgres(data)
+        stack.callback(stop_postgres, data)  # its own stop leaves it to a run that used it and was killed
     return True
 
 
