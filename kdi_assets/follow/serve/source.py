@@ -46,7 +46,7 @@ def open_source(
         raise SourceMissing(target=served.name, uri=uri)
     # A table that moved keeps its id, one that was replaced keeps its place, and a document that names another table
     # has another path. Else it is the table of another environment, and both would replace each other's rows for ever.
-    elsewhere = state is not None and state.source != uri and state.source.endswith(f"/{served.table}")
-    if state and elsewhere and not rebuild and state.table_id != found.log.table_id:
-        raise ServedFromElsewhere(target=served.name, uri=uri, other=state.source)
+    if state and not rebuild and state.table_id != found.log.table_id:
+        if state.source != uri and state.source.endswith(f"/{served.table}"):
+            raise ServedFromElsewhere(target=served.name, uri=uri, other=state.source)
     return found
