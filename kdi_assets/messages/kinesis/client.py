@@ -161,9 +161,8 @@ def translated(connection: KinesisRegion, stream: str) -> Iterator[None]:
             _session.cache_clear()  # the next client reads the keys again: variables and files may have newer ones
         passes = is_missing or code in TRANSIENT_CODES or is_transient(failed)
         passes |= code == "ResourceInUseException" and operation in NEEDS_ACTIVE
-        passes |= (
-            code == "InvalidArgumentException" and operation in ABOUT_A_SHARD
-        )  # retention passed the place just now
+        # Retention passed the place just now.
+        passes |= code == "InvalidArgumentException" and operation in ABOUT_A_SHARD
         error = KinesisUnanswered if passes else KinesisRequestRefused
         raise error(connection=connection.name, detail=str(failed)) from failed
 
