@@ -82,6 +82,22 @@ def test_a_killed_client_takes_its_job_with_it_and_leaves_the_driver(driver: Dri
     assert not list(driver.home.glob("lake/endless/_delta_log/*.json"))
 
 
+def test_rows_that_a_killed_client_had_cached_are_released(driver: Driver) -> None:
+    client = driver.client("""
+from kdi_assets.streams.drain.cached_messages import cached
+spark = open_session(settings)
+with cached(spark.range(10)) as rows:
+    say(rows.count(), spark.sparkContext._jsc.getPersistentRDDs().size())
+    threading.Event().wait()
+""")
+    assert client.says() == "10 1"
+
+    client.end()
+
+    wait_until(lambda: driver_status(driver.home)["clients"] == [])
+    assert driver.answer("say(open_session(settings).sparkContext._jsc.getPersistentRDDs().size())") == "0"
+
+
 def test_a_client_finds_what_it_needs_and_changes_nothing_for_others(driver: Driver) -> None:
     """Pass: its files for Spark are below the home, because its /tmp may be another; it imports neither pandas nor
     numpy, and takes values of numpy from a process that has imported it.

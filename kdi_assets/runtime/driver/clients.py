@@ -64,6 +64,7 @@ class Clients:
         self._closed = False
         self._lock = threading.Lock()
         self._context = jvm_context(session)
+        self._catalog = session.catalog  # before the next line: the driver keeps the objects that are there then
         self._objects = ClientObjects(gateway_of(session))
 
     def idle_seconds(self) -> float | None:
@@ -104,7 +105,7 @@ class Clients:
                 if self._recycle_after and self._served % self._recycle_after == 0:
                     self._refuse_until = time.monotonic() + REFUSE_SECONDS
                 return
-            self._objects.release()
+            self._release()
             self._idle_since = time.monotonic()
         self._left(self._served)
 
@@ -126,6 +127,14 @@ class Clients:
             cancel_jobs(self._context, client.group, client.session_tags, reason=reason)
         except Exception:  # a context that has ended takes no call, and its jobs have ended with it
             log.warning("the jobs of process %d could not be cancelled", client.pid, exc_info=True)
+
+    def _release(self) -> None:
+        """Release what clients that were killed have left: py4j's objects, and rows that Spark has cached for them."""
+        self._objects.release()
+        try:
+            self._catalog.clearCache()  # of all sessions
+        except Exception:  # a context that has ended
+            log.warning("the cached rows could not be released", exc_info=True)
 
     def _status(self) -> dict[str, Any]:
         idle = self.idle_seconds()
