@@ -19,6 +19,7 @@ from dagster._core.storage.compute_log_manager import ComputeIOType
 from dagster._core.storage.tags import GRPC_INFO_TAG
 
 from demo.parts import DEPLOYED_PORT, code_server_command
+from kdi_assets.resources.pooled_storage import MAX_CONNECTIONS
 from kdi_assets.resources.run_launcher import WatchedRunLauncher
 from kdi_assets.tools.local.broker import free_port
 from tests.conftest import CHECKOUT
@@ -47,7 +48,7 @@ def test_the_deployments_instance_differs_from_the_checkouts_only_where_it_must(
     assert {name for name in checkouts if own[name] != checkouts[name]} == {"retention", "run_coordinator"}
     assert own["run_coordinator"]["config"].items() >= checkouts["run_coordinator"]["config"].items()
     (storage,) = own["storage"].values()
-    assert storage["config"] == {"postgres_url": "postgresql+psycopg2://"}, "all else is the environment's"
+    assert storage["config"] == {"postgres_url": "postgresql+psycopg2://", "max_connections": MAX_CONNECTIONS}
 
 
 def test_both_workspaces_give_the_location_the_same_name_and_the_code_server_takes_it() -> None:
