@@ -54,11 +54,13 @@ class ControlPlane:
     Attributes:
         rights: What the caller may do; ``None``: everything.
         run_step: Starts a step.
+        ended: The state in which clusters end.
         calls: Every request that arrived: its action and its parameters.
         endpoint: Its URL.
     """
 
     run_step: Callable[[Sequence[str]], Poll] = succeeds
+    ended: Literal["TERMINATED", "TERMINATED_WITH_ERRORS"] = "TERMINATED"
     rights: set[str] | None = None
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     clusters: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -142,7 +144,7 @@ class ControlPlane:
 
     def _advance(self, cluster: dict[str, Any]) -> None:
         state = cluster["Status"]["State"]
-        following = {"STARTING": "BOOTSTRAPPING", "BOOTSTRAPPING": "RUNNING", "TERMINATING": "TERMINATED"}
+        following = {"STARTING": "BOOTSTRAPPING", "BOOTSTRAPPING": "RUNNING", "TERMINATING": self.ended}
         if state in following:
             self._move(cluster, following[state])
         elif state == "RUNNING" and not self._work(cluster):
@@ -166,7 +168,7 @@ class ControlPlane:
         cluster["Status"]["State"] = state
         if code:
             cluster["Status"]["StateChangeReason"] = {"Code": code, "Message": message}
-        if state == "TERMINATED":
+        if state == self.ended:
             cluster["Status"]["Timeline"]["EndDateTime"] = time.time()
 
 

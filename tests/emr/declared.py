@@ -8,6 +8,7 @@ from typing import Any
 
 from kdi_assets.runtime.emr.batch import EmrBatch
 
+REGION = "eu-central-1"
 BATCH = EmrBatch(
     name="nightly",
     cron="0 3 * * *",
@@ -42,7 +43,6 @@ def environment(endpoint: str) -> Mapping[str, str]:
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": "AKIAKEYOFTHETEST",
         "AWS_SECRET_ACCESS_KEY": "the-secret-key-of-aws",
-        "AWS_REGION": "eu-central-1",
-        "AWS_DEFAULT_REGION": "eu-central-1",
+        "AWS_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
     }

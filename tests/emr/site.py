@@ -13,7 +13,7 @@ from dagster._core.execution.api import execute_run
 
 from kdi_assets.sensors.emr_batch import emr_batch
 from tests.emr.control_plane import ControlPlane
-from tests.emr.declared import BATCH
+from tests.emr.declared import BATCH, REGION
 
 LAKE = "s3://bucket/lake"
 KEY = dg.AssetKey(["emr", "nightly"])
@@ -63,7 +63,7 @@ class Site:
     def lost_process(self, *, noticed: bool = True) -> str:
         """The id of a run that has started a cluster and whose process is gone; Dagster may have noticed it."""
         run = self._created()
-        self.plane.answer("RunJobFlow", BATCH.request(run.run_id, lake=LAKE))
+        self.plane.answer("RunJobFlow", BATCH.request(run.run_id, lake=LAKE, region=REGION))
         if noticed:
             self.instance.report_run_failed(run, "its process is gone")
         return run.run_id

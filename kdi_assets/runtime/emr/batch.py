@@ -13,7 +13,7 @@ from kdi_assets.runtime.emr.errors import LakeOnThisMachine
 STEPS: Mapping[str, tuple[str, ...]] = {"drain": ("drain", "--all"), "refine": ("refine", "--all")}
 """Each step of a batch and its command. A step goes on where the one before was refused, as the commands do."""
 BATCH_TAG, RUN_TAG = "kdi:batch", "kdi:run"
-SET_BY_US = ("Name", "Steps")
+SET_BY_US = ("Name", "Steps", "StepConcurrencyLevel")
 SET_BY_US_IN_INSTANCES = ("KeepJobFlowAliveWhenNoSteps", "TerminationProtected")
 RUN_ID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
@@ -27,8 +27,8 @@ class EmrBatch:
         cron: When a batch begins, in UTC.
         cluster: The cluster as RunJobFlow takes it: release, instances, roles, bootstrap actions, subnet, log folder.
         most_minutes: How long a batch may take, the start of its cluster included, and each of its steps.
-        environment: Variables of the commands. Whoever may describe the cluster reads them: secrets do not belong
-            here, documents name them as ``{aws_secret: NAME}``.
+        environment: Variables of the commands; without ``AWS_REGION``, they have the deployment's. Whoever may describe
+            the cluster reads them: secrets do not belong here, documents name them as ``{aws_secret: NAME}``.
         kdi: The command on the primary node.
 
     Raises:
@@ -50,7 +50,8 @@ class EmrBatch:
         instances = self.cluster.get("Instances", {})
         ours = [n for n in SET_BY_US if n in self.cluster] + [n for n in SET_BY_US_IN_INSTANCES if n in instances]
         if ours:
-            raise ValueError(f"cluster has {', '.join(ours)}; a batch sets this itself, so that its cluster ends")
+            why = "so that its steps follow one another and its cluster ends"
+            raise ValueError(f"cluster has {', '.join(ours)}; a batch sets this itself, {why}")
 
     def cluster_name(self, run_id: str) -> str:
         """The name of the cluster that a run starts."""
@@ -61,8 +62,11 @@ class EmrBatch:
         found = re.fullmatch(f"kdi-{self.name}-({RUN_ID})", cluster_name)
         return found[1] if found else None
 
-    def request(self, run_id: str, *, lake: str) -> dict[str, Any]:
+    def request(self, run_id: str, *, lake: str, region: str) -> dict[str, Any]:
         """What RunJobFlow gets.
+
+        Args:
+            region: The deployment's: nothing on the nodes names one.
 
         Raises:
             LakeOnThisMachine: The lake is a folder, as a path or of ``file:``.
@@ -78,20 +82,22 @@ class EmrBatch:
                 "KeepJobFlowAliveWhenNoSteps": False,
                 "TerminationProtected": False,
             },
+            "StepConcurrencyLevel": 1,
             "Steps": [
                 {
                     "Name": name,
                     # The next step runs in any case, and after the last one the cluster ends.
                     "ActionOnFailure": "CONTINUE",
-                    "HadoopJarStep": {"Jar": "command-runner.jar", "Args": self._command(words, lake)},
+                    "HadoopJarStep": {"Jar": "command-runner.jar", "Args": self._command(words, lake, region)},
                 }
                 for name, words in STEPS.items()
             ],
             "Tags": [*self.cluster.get("Tags", ()), *tags],
         }
 
-    def _command(self, words: tuple[str, ...], lake: str) -> list[str]:
-        variables = {**self.environment, "KDI_LAKE": lake, "KDI_SPARK_MASTER": "yarn", "KDI_DRIVER": "own"}
+    def _command(self, words: tuple[str, ...], lake: str, region: str) -> list[str]:
+        ours = {"KDI_LAKE": lake, "KDI_SPARK_MASTER": "yarn", "KDI_DRIVER": "own"}
+        variables = {"AWS_REGION": region, **self.environment, **ours}
         # A step that hangs ends on the cluster itself, also where nothing of ours runs any more.
         limit = ["timeout", "--kill-after=60", f"{self.most_minutes}m"]
         return ["env", *(f"{name}={value}" for name, value in sorted(variables.items())), *limit, self.kdi, *words]

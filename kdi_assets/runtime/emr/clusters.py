@@ -13,11 +13,12 @@ from kdi_assets.aws import is_transient
 from kdi_assets.errors import Transient
 from kdi_assets.runtime.emr.batch import STEPS, EmrBatch
 from kdi_assets.runtime.emr.errors import BatchFailed, BatchTooLong, ClusterDoesNotEnd, EmrRefused, EmrUnanswered
+from kdi_assets.runtime.s3_access import s3_region
 
 LIVE = ("STARTING", "BOOTSTRAPPING", "RUNNING", "WAITING")
 """States in which a cluster does not end yet."""
 ENDED = ("TERMINATED", "TERMINATED_WITH_ERRORS")
-DONE = ("TERMINATING", "TERMINATED")
+DONE = ("TERMINATING", *ENDED)
 """States in which a cluster may have done all steps."""
 END_SECONDS = 1800.0
 """How long a cluster may take to end after all steps; EMR needs minutes."""
@@ -91,14 +92,15 @@ def run_to_its_end(
         EmrUnanswered, EmrRefused: It was not started.
         LakeOnThisMachine: A cluster cannot see the lake.
     """
-    request, client = batch.request(run_id, lake=lake), _client()
+    client = _client()
+    request = batch.request(run_id, lake=lake, region=client.meta.region_name)
     if cluster := _live_cluster_of(client, batch, attempts) or _done_cluster_of(client, batch, resumes):
         report(f"took over cluster {cluster}")
     else:
         cluster = _start(client, batch, run_id, request)
         report(f"started cluster {cluster}")
     seen = _watch(client, batch, cluster, report, poll_seconds)
-    if seen.state != "TERMINATED" or not seen.has_done_all:
+    if not seen.has_done_all:  # how its instances ended changes nothing about what is committed
         said = "; ".join([str(seen), *(f"log: {log}" for log in seen.logs)])
         raise BatchFailed(batch=batch.name, cluster=cluster, said=said, minutes=seen.minutes)
     return seen
@@ -209,7 +211,8 @@ def _client(*, attempts: int = 4) -> Any:
 
     retries = {"total_max_attempts": attempts, "mode": "standard"}
     with _translated("the look for credentials and a region"):
-        return boto3.Session().client("emr", config=Config(connect_timeout=5, read_timeout=30, retries=retries))
+        session = boto3.Session(region_name=s3_region())  # boto3 itself does not read AWS_REGION
+        return session.client("emr", config=Config(connect_timeout=5, read_timeout=30, retries=retries))
 
 
 @contextmanager

@@ -26,7 +26,7 @@ class EmrRefused(Terminal):
 
     what_happened = "EMR refuses {call}: {detail}"
     what_is_safe = SAFE
-    what_to_run = "aws sts get-caller-identity   (deploy/aws/access.tf has the rights that this role needs)"
+    what_to_run = "aws sts get-caller-identity   (deploy/aws/access.tf has the rights that it needs; or set AWS_REGION)"
 
 
 class BatchFailed(Terminal):

@@ -9,7 +9,7 @@ import pytest
 from kdi_assets.runtime.emr.batch import EmrBatch
 from tests.conftest import CHECKOUT
 from tests.emr.control_plane import RIGHTS, ControlPlane, Fault
-from tests.emr.declared import BATCH
+from tests.emr.declared import BATCH, REGION
 from tests.emr.site import KEY, LAKE, Site
 
 
@@ -138,10 +138,10 @@ def test_a_cluster_that_works_for_too_long_is_ended_also_if_its_run_never_said_t
 @pytest.mark.usefixtures("grace_is_over")
 def test_clusters_of_another_dagster_and_of_other_batches_are_left_alone(site: Site, plane: ControlPlane) -> None:
     """Staging and production may have the same documents in one account."""
-    plane.answer("RunJobFlow", BATCH.request("00000000-0000-4000-8000-000000000000", lake=LAKE))
+    plane.answer("RunJobFlow", BATCH.request("00000000-0000-4000-8000-000000000000", lake=LAKE, region=REGION))
     other = EmrBatch(name="hourly", cron="0 * * * *", cluster=BATCH.cluster)
     run_id = site.lost_process()
-    plane.answer("RunJobFlow", other.request(run_id, lake=LAKE))
+    plane.answer("RunJobFlow", other.request(run_id, lake=LAKE, region=REGION))
 
     said = site.tick()
 

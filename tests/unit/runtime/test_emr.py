@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
@@ -22,8 +26,9 @@ from kdi_assets.runtime.emr.errors import (
     EmrUnanswered,
     LakeOnThisMachine,
 )
+from tests.conftest import CHECKOUT
 from tests.emr.control_plane import ControlPlane, Poll, serving, succeeds
-from tests.emr.declared import BATCH, batch, environment
+from tests.emr.declared import BATCH, REGION, batch, environment
 
 LAKE = "s3://bucket/lake"
 
@@ -85,6 +90,7 @@ def test_a_cluster_is_the_declared_one_and_cannot_outlive_its_steps(plane: Contr
         "TerminationProtected": False,
     }
     assert {step["ActionOnFailure"] for step in steps} == {"CONTINUE"}, "a refused stream stops no other table"
+    assert asked["StepConcurrencyLevel"] == 1, "refine comes after drain"
     assert asked["Name"] == f"kdi-nightly-{run_id}"
     assert asked["Tags"] == [
         {"Key": "team", "Value": "data"},
@@ -98,9 +104,33 @@ def test_a_step_is_the_command_on_yarn_with_a_limit_of_its_own(plane: ControlPla
 
     ((_, asked),) = [call for call in plane.calls if call[0] == "RunJobFlow"]
     drain, refine = (" ".join(step["HadoopJarStep"]["Args"]) for step in asked["Steps"])
-    variables = f"env HADOOP_CONF_DIR=/etc/hadoop/conf KDI_DRIVER=own KDI_LAKE={LAKE} KDI_SPARK_MASTER=yarn"
+    variables = (
+        f"env AWS_REGION={REGION} HADOOP_CONF_DIR=/etc/hadoop/conf KDI_DRIVER=own KDI_LAKE={LAKE} KDI_SPARK_MASTER=yarn"
+    )
     assert drain == f"{variables} timeout --kill-after=60 90m /opt/kdi/kdi drain --all"
     assert refine == f"{variables} timeout --kill-after=60 90m /opt/kdi/kdi refine --all"
+
+
+def test_the_region_of_the_steps_is_that_of_the_deployment_unless_the_batch_names_one(plane: ControlPlane) -> None:
+    """On the nodes nothing else names it, and without it no secret and no table in a bucket is found."""
+    run(batch(environment={"AWS_REGION": "us-west-2"}))
+
+    ((_, asked),) = [call for call in plane.calls if call[0] == "RunJobFlow"]
+    for step in asked["Steps"]:
+        named = [word for word in step["HadoopJarStep"]["Args"] if word.startswith("AWS_REGION=")]
+        assert named == ["AWS_REGION=us-west-2"]
+
+
+def test_without_a_region_no_cluster_is_started_and_the_error_says_what_to_set(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_REGION")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+
+    with pytest.raises(EmrRefused, match=r"You must specify a region(.|\n)*set AWS_REGION"):
+        run()
+
+    assert plane.calls == []
 
 
 @pytest.mark.parametrize("fails", ["drain", "refine"])
@@ -129,19 +159,33 @@ def test_a_cluster_that_somebody_ends_fails_the_batch(plane: ControlPlane) -> No
         run()
 
 
-@pytest.mark.parametrize("state", ["TERMINATING", "TERMINATED"])
+def test_a_batch_whose_steps_are_all_completed_is_done_also_if_its_cluster_ends_with_errors(
+    plane: ControlPlane,
+) -> None:
+    """All that it had to do is committed; its last state is in the log of the run."""
+    plane.ended = "TERMINATED_WITH_ERRORS"
+    said: list[str] = []
+
+    ended = run(said=said)
+
+    assert (ended.state, ended.has_done_all) == ("TERMINATED_WITH_ERRORS", True)
+    assert said[-1].startswith("TERMINATED_WITH_ERRORS")
+
+
+@pytest.mark.parametrize("state", ["TERMINATING", "TERMINATED", "TERMINATED_WITH_ERRORS"])
 def test_a_run_that_goes_on_with_one_whose_cluster_has_done_all_steps_starts_no_other(
     plane: ControlPlane, state: str
 ) -> None:
     first = str(uuid4())
-    plane.answer("RunJobFlow", BATCH.request(first, lake=LAKE))
+    plane.ended = "TERMINATED_WITH_ERRORS" if state == "TERMINATED_WITH_ERRORS" else "TERMINATED"
+    plane.answer("RunJobFlow", BATCH.request(first, lake=LAKE, region=REGION))
     while plane.states() != [state]:
         plane.answer("DescribeCluster", {"ClusterId": "j-0000000000001"})
 
     ended = run(resumes=(first,))
     run(attempts=(first,))
 
-    assert (ended.id, ended.state, ended.has_done_all) == ("j-0000000000001", "TERMINATED", True)
+    assert (ended.id, ended.state, ended.has_done_all) == ("j-0000000000001", plane.ended, True)
     assert len(plane.clusters) == 2, "one that begins again has a cluster of its own"
 
 
@@ -168,8 +212,8 @@ def test_clusters_that_are_older_than_the_run_are_not_looked_at(plane: ControlPl
 
 def test_a_run_does_not_take_over_the_cluster_of_another_run_or_batch(plane: ControlPlane) -> None:
     first = str(uuid4())
-    plane.answer("RunJobFlow", BATCH.request(first, lake=LAKE))
-    plane.answer("RunJobFlow", batch(name="hourly").request(first, lake=LAKE))
+    plane.answer("RunJobFlow", BATCH.request(first, lake=LAKE, region=REGION))
+    plane.answer("RunJobFlow", batch(name="hourly").request(first, lake=LAKE, region=REGION))
 
     run()
     run(batch(name="nightl"), attempts=(first,))
@@ -180,8 +224,8 @@ def test_a_run_does_not_take_over_the_cluster_of_another_run_or_batch(plane: Con
 def test_the_live_clusters_are_those_of_the_batch_on_all_pages(plane: ControlPlane) -> None:
     runs = [str(uuid4()) for _ in range(3)]
     for name, run_id in zip(("nightly", "hourly", "nightly"), runs, strict=True):
-        plane.answer("RunJobFlow", batch(name=name).request(run_id, lake=LAKE))
-    plane.answer("RunJobFlow", {**BATCH.request(runs[0], lake=LAKE), "Name": "kdi-nightly-by-hand"})
+        plane.answer("RunJobFlow", batch(name=name).request(run_id, lake=LAKE, region=REGION))
+    plane.answer("RunJobFlow", {**BATCH.request(runs[0], lake=LAKE, region=REGION), "Name": "kdi-nightly-by-hand"})
 
     found = live_clusters(BATCH)
 
@@ -252,6 +296,7 @@ def test_a_folder_of_this_machine_is_refused_before_any_call(plane: ControlPlane
         ({"name": "Nightly run"}, "name is 'Nightly run'"),
         ({"most_minutes": 0}, "most_minutes is 0"),
         ({"cluster": {"Steps": []}}, "cluster has Steps"),
+        ({"cluster": {"StepConcurrencyLevel": 2}}, "cluster has StepConcurrencyLevel"),
         ({"cluster": {"Instances": {"KeepJobFlowAliveWhenNoSteps": True}}}, "cluster has KeepJobFlowAliveWhenNoSteps"),
     ],
 )
@@ -265,3 +310,28 @@ def test_what_the_model_of_the_service_does_not_know_is_refused_without_a_cluste
         run(batch(cluster={**BATCH.cluster, "Intances": {}}))
 
     assert plane.clusters == {}
+
+
+@pytest.mark.parametrize(("lake", "has_jars"), [(LAKE, False), (LAKE, True), ("hdfs://name/lake", False)])
+def test_the_command_of_the_archive_names_the_line_that_makes_it_if_it_lacks_the_jars_of_s3(
+    tmp_path: Path, lake: str, has_jars: bool
+) -> None:
+    """The advice of ``JarMissing``, `kdi jars`, would mend one node of a cluster that ends."""
+    shutil.copy(CHECKOUT / "deploy" / "emr" / "kdi", tmp_path)
+    python = tmp_path / "venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    if has_jars:
+        (tmp_path / "home" / "jars" / "s3").mkdir(parents=True)
+    command, variables = [str(tmp_path / "kdi"), "drain", "--all"], {"PATH": os.environ["PATH"], "KDI_LAKE": lake}
+
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+
+    if lake == LAKE and not has_jars:
+        assert (done.returncode, done.stdout) == (1, "")
+        page = (CHECKOUT / "docs" / "emr.md").read_text()
+        (line,) = [line for line in page.splitlines() if "bin/kdi jars" in line]
+        assert line.partition("   #")[0].replace("s3://example-lake/lake", lake) in done.stderr
+    else:
+        assert (done.returncode, done.stdout) == (0, "-m kdi_assets.cli drain --all\n")

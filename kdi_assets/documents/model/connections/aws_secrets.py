@@ -29,7 +29,7 @@ class SecretUnreadable(Terminal):
 
     what_happened = "the secret {secret} of AWS Secrets Manager cannot be read: {detail}"
     what_is_safe = "nothing was committed by this attempt."
-    what_to_run = "kdi doctor   (first correct the name in the document, or grant secretsmanager:GetSecretValue on it)"
+    what_to_run = "kdi doctor   (first correct its name, set AWS_REGION, or grant secretsmanager:GetSecretValue on it)"
 
 
 class SecretUnanswered(Transient):
