@@ -188,7 +188,8 @@ resource "aws_ecs_task_definition" "code" {
           "/opt/kdi/venv/bin/python", "-P", "-m", "kdi_assets.resources.code_server", "--module-name", "kdi_assets.definitions",
           "--location-name", each.key, "--host", "0.0.0.0", "--port", "4266", "--lazy-load-user-code", "--log-format", "json",
         ]
-        dependsOn    = [{ containerName = "driver", condition = "HEALTHY" }]
+        # It waits for the first driver only; but at a stop, ECS ends it before all that it depends on.
+        dependsOn    = [for driver in local.drivers[each.key] : { containerName = driver.name, condition = driver.name == "driver" ? "HEALTHY" : "START" }]
         healthCheck  = local.listens.code
         memory       = 2048 * each.value.drivers # with four runs of each
         portMappings = [{ containerPort = 4266, protocol = "tcp" }]

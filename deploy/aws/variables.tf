@@ -98,7 +98,7 @@ variable "kms_key_arn" {
 }
 
 variable "locations" {
-  description = "A task for each: code server with its runs, warm drivers, metrics. Sizes are those of Fargate."
+  description = "A task for each: code server with its runs, warm drivers, metrics. Sizes are those of Fargate. Before you rename or remove one, stop its sensors and let its runs end."
   type = map(object({
     documents     = optional(string, "/etc/kdi/streams") # folder in the image
     cpu           = optional(number, 4096)
@@ -108,6 +108,16 @@ variable "locations" {
     scratch_gib   = optional(number, 40)   # disk of the task, for shuffles and cached messages
   }))
   default = { kdi_assets = {} }
+
+  validation {
+    condition     = length(setintersection(keys(var.locations), ["daemon", "webserver"])) == 0
+    error_message = "locations: daemon and webserver are services of their own; choose another name."
+  }
+
+  validation {
+    condition     = length(distinct([for name in keys(var.locations) : replace(name, "_", "-")])) == length(var.locations)
+    error_message = "locations: two have the same name, in which _ and - are the same."
+  }
 }
 
 variable "ui_security_group_id" {

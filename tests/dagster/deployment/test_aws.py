@@ -85,6 +85,27 @@ def test_the_code_server_has_its_memory_for_each_driver() -> None:
     assert memory.partition("#")[0].split() == ["2048", "*", "each.value.drivers"]
 
 
+def test_the_code_server_ends_before_all_its_drivers_and_waits_at_the_start_for_the_first_one() -> None:
+    """ECS ends a container before those that it depends on; a run in a further driver would lose it at every stop."""
+    (depends,) = re.findall(r'name = "code-server".*?dependsOn +=([^\n]*)', text(), re.DOTALL)
+
+    assert "for driver in local.drivers[each.key]" in depends
+    assert 'driver.name == "driver" ? "HEALTHY" : "START"' in depends
+
+
+def test_a_location_may_not_have_the_name_of_a_service_of_dagster_or_of_another_location(
+    resources: dict[str, dict[str, dict[str, Any]]],
+) -> None:
+    """Both would have the same service of ECS, and the same task definitions."""
+    variables = (AWS / "variables.tf").read_text()
+    services = {name.strip('"') for name in resources["aws_ecs_task_definition"]["dagster"]["for_each"]}
+    (taken,) = re.findall(r"setintersection\(keys\(var\.locations\), \[(.*?)\]\)\) == 0", variables)
+    (compared,) = re.findall(r"distinct\(\[for name in keys\(var\.locations\) : (replace\(.*?\))\]\)", variables)
+
+    assert set(words(taken)) == services
+    assert compared.replace("name", "each.key") in str(resources["aws_ecs_service"]["code"]["name"])
+
+
 def test_the_bucket_keeps_what_was_deleted_and_never_expires_what_a_table_names(
     resources: dict[str, dict[str, dict[str, Any]]],
 ) -> None:
