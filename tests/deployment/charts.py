@@ -23,7 +23,7 @@ REQUIRED = {
     "secret": "kdi-secrets",
 }
 DOCUMENTS = f"{CLUSTER}---\n{stream('orders')}"
-TWO_LOCATIONS = {
+TWO_LOCATIONS: dict[str, Any] = {
     **REQUIRED,
     "env": {"AWS_REGION": "eu-central-1"},
     "locations": [{"name": "web", "documents": {"orders": DOCUMENTS}}, {"name": "rest_of_it"}],

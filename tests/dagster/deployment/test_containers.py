@@ -84,6 +84,21 @@ def test_each_of_several_drivers_has_its_number_its_checks_and_runs_of_its_own()
     assert of_three["tag_concurrency_limits"][-1]["limit"] == 3 * runs["tag_concurrency_limits"][-1]["limit"]
 
 
+@pytest.mark.parametrize(
+    ("cores", "threads"), [("2", 2), (3, 3), ("1.5", 2), (0.5, 1), ("500m", 1), ("1500m", 2), ("0", 1)]
+)
+def test_a_driver_works_with_the_cores_that_its_container_asks_for_and_not_with_those_of_its_node(
+    cores: str | float, threads: int
+) -> None:
+    """A request bounds no JVM: `local[*]` would be as many tasks at once as the node has cores, in one heap."""
+    rendered = render({**REQUIRED, "spark": {"cores": cores}})
+
+    (driver,) = (c for c in containers(pods(rendered)[f"{RELEASE}-kdi-assets"]) if c["name"] == "driver")
+
+    assert driver["resources"]["requests"]["cpu"] == str(cores)
+    assert {"name": "KDI_SPARK_MASTER", "value": f"local[{threads}]"} in driver["env"]
+
+
 @pytest.mark.parametrize(("locations", "threads", "connections"), [(1, 16, 32), (5, 20, 40)])
 def test_the_daemon_has_threads_for_each_location_and_two_connections_for_each_thread(
     locations: int, threads: int, connections: int

@@ -166,6 +166,7 @@ def test_executors_are_a_fixed_number_or_as_many_as_a_backlog_needs_up_to_it(dyn
             "spark.dynamicAllocation.maxExecutors 3",
             "spark.dynamicAllocation.executorIdleTimeout 60s",
             "spark.dynamicAllocation.shuffleTracking.timeout 600s",
+            "spark.dynamicAllocation.cachedExecutorIdleTimeout 600s",
             "spark.default.parallelism 6",
         ]
         if dynamic
@@ -182,6 +183,43 @@ def test_executors_find_the_driver_by_the_name_of_its_pod(clustered: list[dict[s
     assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
     ports = {str(port["port"]) for port in service["ports"]}
     assert {settings["spark.driver.port"], settings["spark.driver.blockManager.port"]} <= ports
+
+
+def test_nobody_on_the_network_reads_what_driver_and_executors_say_because_tasks_carry_passwords(
+    clustered: list[dict[str, Any]],
+) -> None:
+    for location in ("web", "rest-of-it"):
+        text = of_kind(clustered, "ConfigMap")[f"{RELEASE}-{location}-spark"]["data"]["spark-defaults.conf"]
+
+        assert {"spark.authenticate true", "spark.network.crypto.enabled true"} <= set(text.splitlines())
+
+
+WEB, OTHER = TWO_LOCATIONS["locations"]
+CODE, DAGSTER = {f"{RELEASE}-web", f"{RELEASE}-rest-of-it"}, {f"{RELEASE}-daemon", f"{RELEASE}-webserver"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "restarted"),
+    [
+        ({"ui": {"from": []}}, set[str]()),
+        ({"locations": [{**WEB, "documents": {"other": DOCUMENTS}}, OTHER]}, {f"{RELEASE}-web"}),
+        ({"spark": {"executors": {"instances": 4}}}, CODE),
+        ({"serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:role"}}}, CODE),
+        ({"locations": [WEB, OTHER, {"name": "third"}]}, CODE | DAGSTER),
+        ({"env": {"AWS_REGION": "us-west-2"}}, CODE | DAGSTER),
+    ],
+    ids=["UI's peers", "documents", "executors", "role", "one location more", "variable"],
+)
+def test_an_upgrade_restarts_the_pods_that_read_what_has_changed_and_no_others(
+    changes: dict[str, Any], restarted: set[str], clustered: list[dict[str, Any]]
+) -> None:
+    """A restart ends runs. AWS gives a pod the role of its account when the pod is made."""
+    before, after = (
+        {m["metadata"]["name"]: m["spec"]["template"] for m in each if "template" in m.get("spec", {})}
+        for each in (clustered, render({**TWO_LOCATIONS, **changes}))
+    )
+
+    assert {name for name, template in before.items() if after[name] != template} == restarted
 
 
 @pytest.mark.parametrize("missing", ["image", "lake", "postgres", "secret"])

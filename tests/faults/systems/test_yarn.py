@@ -40,6 +40,9 @@ ON_YARN = {
     "spark.executor.memory": "640m",
     "spark.executor.instances": "2",
     "spark.default.parallelism": "4",
+    # As docs/clusters.md names them; Spark makes the secret.
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
 }
 WORKER_PACKAGES = ("google", "jsonschema_rs", "numpy", "numpy.libs", "ptars", "pyarrow")
 """What Python workers import."""

@@ -35,7 +35,7 @@ env:
   - {name: KDI_LAKE, value: {{ required "lake: root of the tables, such as s3://bucket/lake" .Values.lake | quote }}}
   - {name: KDI_DRIVER, value: shared}
   - {name: KDI_AUTOMATION, value: {{ if .Values.automation }}"on"{{ else }}"off"{{ end }}}
-  - {name: KDI_SPARK_MASTER, value: {{ if .Values.spark.executors.instances }}"k8s://https://kubernetes.default.svc"{{ else }}"local[*]"{{ end }}}
+  - {name: KDI_SPARK_MASTER, value: {{ if .Values.spark.executors.instances }}"k8s://https://kubernetes.default.svc"{{ else }}"local[{{ include "kdi.cores" . }}]"{{ end }}}
   - {name: SPARK_DRIVER_MEMORY, value: {{ .Values.spark.memory | quote }}}
   - {name: DAGSTER_HOME, value: /var/lib/kdi/dagster}
   - {name: PGHOST, value: {{ required "postgres.host: the server of Dagster's database" .Values.postgres.host | quote }}}
@@ -90,6 +90,22 @@ ConfigMap shows each file twice, once in a hidden folder. The jars stay in the i
   volumeMounts:
     - {name: home, mountPath: /var/lib/kdi}
     - {name: config, mountPath: /config}
+{{- end }}
+
+{{/* Whole cores of a warm driver. Not local[*]: a request bounds no JVM, which would use all cores of its node. */}}
+{{- define "kdi.cores" -}}
+{{- $size := toString .Values.spark.cores -}}
+{{- $cores := ternary (divf (trimSuffix "m" $size) 1000) (float64 $size) (hasSuffix "m" $size) -}}
+{{- max 1 (ceil $cores | int) -}}
+{{- end }}
+
+{{/* Of the ConfigMaps with these names, which a pod mounts and reads when it starts. All else that it gets is in its template. */}}
+{{- define "kdi.checksum" -}}
+{{- $text := "" -}}
+{{- range splitList "\n---\n" (include (print .root.Template.BasePath "/config.yaml") .root) -}}
+{{- if has (dig "metadata" "name" "" (fromYaml .)) $.names -}}{{- $text = print $text . -}}{{- end -}}
+{{- end -}}
+{{- sha256sum $text -}}
 {{- end }}
 
 {{- define "kdi.resources" -}}
