@@ -155,7 +155,8 @@ class RefinedTableSpec(Declared, InLake):
     """In place of `sql`: a file with it; the path begins at the folder of this document."""
     python: Annotated[str, AfterValidator(_python_function), Field(examples=["my_project.silver:sessions"])] = ""
     """In place of `sql`: module:function of a function that gets the DataFrames of `from`, in their order, and returns
-    a DataFrame."""
+    a DataFrame. If its lines change, all rows are computed again; after another change in what it calls, run
+    `kdi refine TABLE --rebuild`."""
     partition_by: Annotated[Literal["date"] | None, Field(examples=["date"])] = "date"
     """date: the rows that the mode makes have a column `date`, of type date, by which table and asset are partitioned,
     so `by` or `column_list` has it; null: the table has no partitions."""
