@@ -37,6 +37,7 @@ from kdi_assets.follow.refine.upstream_bookmarks import (
     bookmark_transactions,
     follow_harmless,
     open_consumed,
+    others_transactions,
     read_bookmarks,
 )
 from kdi_assets.follow.upstream import UpstreamChanges, changes_since
@@ -120,13 +121,18 @@ class NewRows:
         versions = VersionRange(self.changes.table, self.changes.table_id, self.changes.since, self.version)
         entry = RefineEntry(self.consumer, attempt_id, kind, (versions,))
         consumed = {self.changes.table_id: self.version}
-        transactions = partial(bookmark_transactions, self.consumer, consumed)
         try:
             with spark_failures(self.consumer, "committing"):
                 version, table_id = self.output_version, self.output_id
                 if version < 0:
                     version, table_id = 0, self._created(change, attempt_id, entry)
-                staged = self._staged(change, TableAt.open(spark, self.output, version))
+                table, log = TableAt.open(spark, self.output, version), TableLog.existing(self.output, version)
+                staged, names = self._staged(change, table), table.transaction_ids
+
+                def transactions(version: int) -> dict[str, int]:
+                    others = others_transactions(log, names, self.consumer, version)
+                    return {**others, **bookmark_transactions(self.consumer, consumed, version)}
+
                 request = CommitRequest(self.output, table_id, attempt_id, transactions, metadata_of(entry))
                 replaces = staged.staged.replaces
                 follow = partial(follow_harmless, request, consumer=self.consumer, replaces=replaces)

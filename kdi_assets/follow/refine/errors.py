@@ -95,7 +95,8 @@ class BookmarksUnreadable(Terminal):
     def message_parts(self) -> tuple[str, str, str]:
         run = f"kdi refine {self.table} --rebuild   (refused if rows are frozen: then first {self._instead})"
         if self.by_hand:
-            run = f"{MATERIALIZE_AGAIN[:-1]}, once {self.uri} is moved away: it makes the table of all rows)"
+            run = f"{MATERIALIZE_AGAIN[:-1]}, once {self.uri} is moved away, and then all others that write there: they"
+            run += " make the table of all rows that are upstream)"
         if self.by_hand and self.undone is not None:
             run = sql_command(f"RESTORE TABLE delta.`{self.uri}` TO VERSION AS OF {self.undone}")
             run += f"   (the newest commit of {self.table}; the bookmarks of all assets there go back with their rows)"

@@ -16,6 +16,7 @@ from kdi_assets.delta.errors import CommitUnreadable, RestoredToBefore
 from kdi_assets.delta.log import CommitInfo, TableLog, row_actions
 from kdi_assets.delta.markers import Markers, days_of, live_markers, version_id
 from kdi_assets.delta.single_commit import CommitRequest, refuse_conflicts
+from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.entry import FORMAT, FORMAT_OF_KEPT_DATES
 from kdi_assets.follow.refine.errors import (
     BookmarksUnreadable,
@@ -136,6 +137,32 @@ def bookmark_transactions(
     of_commit = {deletes_id(consumer): -1 if deletes is None else deletes, format_id(consumer): format_}
     of_commit |= {frozen_id(consumer): days_of(frozen)} if frozen else {}
     return {**bookmarks, **dict.fromkeys(names, version), **of_commit, **kept}
+
+
+def others_transactions(log: TableLog, names: Collection[str], consumer: str, version: int) -> dict[str, int]:
+    """The transaction ids of all other consumers of a table, as a commit of one sets them again.
+
+    So each finds its bookmarks in a commit that the table's log still has, however long it has committed nothing.
+
+    Args:
+        log: The table at its newest version.
+        names: Its transaction ids.
+        version: The version of the commit.
+    """
+    held: dict[str, int] = {}
+    end = format_id("")
+    for other in {name.removesuffix(end) for name in names if name.endswith(end)} - {consumer}:
+        try:
+            markers = read_bookmarks(log, other, alone=False).markers
+        except KdiError:  # which it gets itself
+            continue
+        if markers.committed is None:
+            continue
+        named = [name for name in names if name.startswith((marker_id(other, ""), definition_id(other, "")))]
+        values = {name: markers.version_of(name) for name in names if name.startswith(f"{other}|")}
+        held |= {name: value for name, value in values.items() if value is not None and name not in named}
+        held |= dict.fromkeys([version_id(other), *filter(markers.holds, named)], version)
+    return held
 
 
 def read_bookmarks(log: TableLog, consumer: str, *, alone: bool = True) -> Bookmarks:

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from kdi_assets.delta.log import TableLog
 from kdi_assets.follow.refine.consumer import new_rows
 from kdi_assets.follow.refine.entry import (
     FORMAT_OF_KEPT_DATES,
@@ -21,7 +22,12 @@ from kdi_assets.follow.refine.entry import (
 )
 from kdi_assets.follow.refine.errors import BookmarksUnreadable, RefinedByNewerRelease
 from kdi_assets.follow.refine.plan import plan_refinement
-from kdi_assets.follow.refine.upstream_bookmarks import bookmark_transactions, format_id
+from kdi_assets.follow.refine.upstream_bookmarks import (
+    bookmark_transactions,
+    format_id,
+    others_transactions,
+    read_bookmarks,
+)
 from kdi_assets.operate.monitoring.refined_status import read_refined_status
 from tests.refined import COPY
 
@@ -112,6 +118,34 @@ def test_a_hand_written_asset_whose_table_has_a_damaged_commit_is_not_told_to_re
         new_rows(cast("Any", None), upstream=upstream, output=output, consumer="one")
 
     assert refused.value.message_parts()[2].startswith("dagster asset materialize   (the same asset again, once ")
+
+
+def test_a_commit_of_one_asset_sets_the_bookmarks_of_the_others_again(tmp_path: Path) -> None:
+    """Purpose: an asset that is idle for longer than the log reaches back would not know what its rows come from.
+    Procedure: the second asset commits, the first one in between and twice after it; commits but the last leave.
+    Pass: nothing is new for the second; its bookmark is that of a version that is also one of the table.
+    """
+    upstream, output = f"{tmp_path}/bronze/events", f"{tmp_path}/silver/made"
+    for _ in range(2):
+        write_deltalake(upstream, pa.table({"id": [1]}), mode="append")
+    table_id = str(DeltaTable(upstream).metadata().id)
+    names = frozenset[str]()
+    for version, consumer in enumerate(("one", "two", "one", "one")):
+        made = bookmark_transactions(consumer, {table_id: 1}, version)
+        if version:
+            log = TableLog.existing(output)
+            made = {**others_transactions(log, names, consumer, version), **made}
+        names |= set(made)
+        properties = CommitProperties(app_transactions=[Transaction(*each) for each in made.items()])
+        write_deltalake(output, pa.table({"id": [version]}), mode="append", commit_properties=properties)
+    DeltaTable(output).create_checkpoint()
+    for version in range(3):
+        Path(output, "_delta_log", f"{version:020}.json").unlink()
+
+    bookmarks = read_bookmarks(TableLog.existing(output), "two", alone=False)
+
+    assert (bookmarks.committed, bookmarks.consumed(table_id)) == (3, 1)
+    assert new_rows(cast("Any", None), upstream=upstream, output=output, consumer="two") is None
 
 
 @pytest.mark.parametrize(
