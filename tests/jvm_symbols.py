@@ -131,6 +131,28 @@ JVM: Mapping[str, Sequence[str]] = {
     f"{SPARK}:with_kernel_expressions": ["kdi.expressions.KernelExpressions.replacedIn/1"],
     f"{SPARK}:_patterns": [f"{_CATALYST}.trees.TreePattern"],
     f"{SPARK}:plan_nodes": ["kdi.expressions.PlanNodes.toJson/1"],
+    f"{SPARK}:optimised_leaves": [
+        f"{_SQL}.classic.Dataset.queryExecution/0",
+        f"{_SQL}.execution.QueryExecution.optimizedPlan/0",
+        f"{_SQL}.classic.Dataset.ofRows/2",
+    ],
+    f"{SPARK}:_add_leaves": [
+        f"{_NODES}.LogicalPlan.nodeName/0",
+        f"{_NODES}.LogicalPlan.children/0",
+        f"{_NODES}.LogicalPlan.subqueries/0",
+        f"{_NODES}.LogicalPlan.output/0",
+        f"{_NODES}.Filter.condition/0",
+        f"{_EXPRESSIONS}.Attribute.metadata/0",
+        f"{_SQL}.types.Metadata.json/0",
+        "java.lang.Object.toString/0",
+    ],
+    f"{SPARK}:_conjuncts": [
+        f"{_EXPRESSIONS}.And.left/0",
+        f"{_EXPRESSIONS}.And.right/0",
+        "java.lang.Class.getSimpleName/0",
+        "java.lang.Object.getClass/0",
+        "java.lang.Object.toString/0",
+    ],
     f"{SPARK}:rows_ask_clock": ["kdi.expressions.PlanNodes.askClock/1"],
     f"{SPARK}:avro_type": [
         f"{_SQL}.avro.SchemaConverters.toSqlType/1",

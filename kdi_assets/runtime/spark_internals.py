@@ -68,6 +68,11 @@ def empty_frame(spark: SparkSession, columns: str | StructType) -> DataFrame:
     return frame_of(spark, jvm_session(spark).createDataFrame(no_rows, jvm_type(spark, columns)))
 
 
+def unread_frame(spark: SparkSession, columns: StructType) -> DataFrame:
+    """A DataFrame that Spark plans and cannot read: whoever asks for its rows gets an error, without a job."""
+    return frame_of_internal_rows(spark, None, jvm_type(spark, columns))
+
+
 def scala_option(spark: SparkSession, value: Any = None) -> Any:
     """``Some`` of the value; ``None`` is Scala's."""
     return jvm_view(spark).scala.Option.apply(value)
@@ -282,6 +287,52 @@ def columns_of_ctes(nodes: Sequence[PlanNode]) -> dict[int, int]:
         for (_, read_id), (_, query_id) in zip(node.columns, queries.get(node.reads_with, ()), strict=False)
         if read_id != query_id
     }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLeaf:
+    """What Spark reads of one relation.
+
+    Attributes:
+        name: Of the node.
+        columns: Name with id, as in conditions, and metadata as JSON.
+        conditions: What Spark asks of each row before it does anything else with it, in its own words.
+    """
+
+    name: str
+    columns: Sequence[tuple[str, str]]
+    conditions: Sequence[str]
+
+
+def optimised_leaves(rows: DataFrame) -> list[PlanLeaf]:
+    """The leaves of the plan as Spark's optimizer makes it, those of subqueries included; nothing is read."""
+    spark, found = rows.sparkSession, list[PlanLeaf]()
+    plan = jvm_frame(rows).queryExecution().optimizedPlan()
+    # The first time makes joins of EXISTS and of WITH, after it handed conditions from one side of a join to the other.
+    again = jvm_view(spark).org.apache.spark.sql.classic.Dataset.ofRows(jvm_session(spark), plan)
+    _add_leaves(again.queryExecution().optimizedPlan(), (), found)
+    return found
+
+
+def _add_leaves(node: Any, conditions: tuple[str, ...], found: list[PlanLeaf]) -> None:
+    name, children = str(node.nodeName()), listed(node.children())
+    for subquery in listed(node.subqueries()):
+        _add_leaves(subquery, (), found)
+    if name == "Filter":
+        conditions += tuple(_conjuncts(node.condition()))
+    elif name != "Project":  # which computes columns, and hands on each row
+        conditions = conditions if not children else ()
+    if not children:
+        columns = [(str(c.toString()), str(c.metadata().json())) for c in listed(node.output())]
+        found.append(PlanLeaf(name, columns, conditions))
+    for child in children:
+        _add_leaves(child, conditions, found)
+
+
+def _conjuncts(condition: Any) -> list[str]:
+    if condition.getClass().getSimpleName() == "And":
+        return _conjuncts(condition.left()) + _conjuncts(condition.right())
+    return [str(condition.toString())]
 
 
 def rows_ask_clock(rows: DataFrame) -> bool:

@@ -140,7 +140,8 @@ class WrittenMode(Declared):
     append: Annotated[Append | None, Field(examples=[{}])] = None
     """New rows of the upstream table become new rows."""
     replace_dates: Annotated[ReplaceDates | None, Field(examples=[{}])] = None
-    """Dates that changed upstream are computed again. The rows of a date may come from rows of that date only."""
+    """Dates that changed upstream are computed again. If rows may be made of rows of other dates, all are computed and
+    compared, and the dates that differ are replaced."""
     deduplicate: Annotated[Deduplicate | None, Field(examples=[{"keys": ["session_id"]}])] = None
     """Of rows with the same keys within some dates, the first one is kept."""
     upsert: Annotated[Upsert | None, Field(examples=[{"keys": ["customer_id"], "sequence_by": "updated_at"}])] = None

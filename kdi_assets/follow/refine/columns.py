@@ -10,6 +10,7 @@ from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.row_errors import ColumnsFrozen, NameOfOurColumn
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
 SEQUENCE, FROM, TO = "sequence", "valid_from", "valid_to"
@@ -24,6 +25,15 @@ EXACT_JSON = {
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
 """Options of ``to_json`` for values that are compared: by default JSON has milliseconds, and leaves out nulls."""
+
+
+def row_as_json(rows: DataFrame, names: Sequence[str]) -> Column:
+    """Some columns of a row as one text, which differs if a value does; 0.0 and -0.0 of columns are the same."""
+    from pyspark.sql import functions as F
+
+    # As JSON, because maps cannot be compared. Of two rows that differ in 0.0 and -0.0 alone, one stays; in columns.
+    zero = {f.name: " + 0F" for f in rows.schema.fields if f.dataType.typeName() in ("double", "float")}
+    return F.to_json(F.struct(*(F.expr(f"`{name}`{zero.get(name, '')}").alias(name) for name in names)), EXACT_JSON)
 
 
 def one_value(sql: str) -> str:

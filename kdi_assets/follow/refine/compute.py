@@ -5,23 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kdi_assets.delta.files import TableAt
+from kdi_assets.delta.files import TableAt, rows_at
 from kdi_assets.delta.markers import topics_of
 from kdi_assets.documents.model.refined_modes import OFFSETS, Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
 from kdi_assets.follow.refine.columns import SEQUENCE
 from kdi_assets.follow.refine.deletes import record_deletes, recorded_deletes
-from kdi_assets.follow.refine.inputs import Inputs, in_dates
+from kdi_assets.follow.refine.errors import NotByDate
+from kdi_assets.follow.refine.inputs import Inputs
 from kdi_assets.follow.refine.modes.aggregate import aggregate_change
 from kdi_assets.follow.refine.modes.deduplicate import deduplicate_change
 from kdi_assets.follow.refine.modes.states import DELETES, has_null_key
 from kdi_assets.follow.refine.modes.upsert import can_delete, deletes_of, upsert_change
+from kdi_assets.follow.refine.other_dates import are_made_of_own_dates, different_dates
 from kdi_assets.follow.refine.read import of_kept_dates
-from kdi_assets.follow.refine.row_errors import DatesMoved, NullKeys, SequenceOfTwoTopics
+from kdi_assets.follow.refine.row_errors import NullKeys, SequenceOfTwoTopics, UndatedRowsChanged
+from kdi_assets.follow.refine.stage import same_columns, within_years
 from kdi_assets.follow.refine.table_change import NoRows, RowsOfDates, RowsOfKeys, TableChange, WholeTable
 from kdi_assets.follow.refine.transform import refuse_clock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+OF_OTHER_DATES = "may have rows that are made of rows of other dates"
+COMPARED = f"it {OF_OTHER_DATES}, so all rows were computed and compared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +42,8 @@ def compute(inputs: Inputs, lake: str) -> Computed:
     """The change that brings the table to the plan's upstream versions; lazy, except for the deletes of upserts.
 
     Raises:
-        DatesMoved: Of mode replace_dates, rows of the dates that changed have other dates.
+        NotByDate: Of mode replace_dates, rows may be made of rows of dates that are kept no longer upstream.
+        UndatedRowsChanged: Of mode replace_dates, rows without a date are others than before.
         NullKeys: Changes have no keys or no sequence.
         SequenceOfTwoTopics: Offsets are the sequence, and the upstream stream's topic was made again.
         QueryMistake: An expression of the mode asks the clock.
@@ -66,23 +73,30 @@ def _rows_as_they_are(inputs: Inputs) -> TableChange:
     if inputs.plan.kind == "rebuild":
         return TableChange(inputs.all_rows(), WholeTable())
     if inputs.plan.kind == "dates":
-        replaced = RowsOfDates(inputs.plan.dates)
         if isinstance(inputs.table.mode, ReplaceDates):
-            if made_by_date := inputs.rows_made_by_date():
-                rows, few = made_by_date
-                return TableChange(rows, replaced, small_enough=few)
-            _refuse_moved_dates(inputs)
-        return TableChange(inputs.rows_of(inputs.plan.dates), replaced)
+            return _replaced_dates(inputs)
+        return TableChange(inputs.rows_of(inputs.plan.dates), RowsOfDates(inputs.plan.dates))
     return TableChange(inputs.new_rows(), NoRows())
 
 
-def _refuse_moved_dates(inputs: Inputs) -> None:
-    """Each row that what changed upstream has become lies on a date that is computed."""
-    for rows in inputs.rows_of_changed_dates():
-        moved = rows.where(f"NOT coalesce({in_dates(inputs.plan.dates)}, false)")
-        (found,) = moved.selectExpr("count(*) AS rows", "CAST(min(date) AS STRING) AS example").collect()
-        if found["rows"]:
-            raise DatesMoved(table=inputs.table.name, rows=found["rows"], example=found["example"] or "none at all")
+def _replaced_dates(inputs: Inputs) -> TableChange:
+    plan = inputs.plan
+    if made_by_date := inputs.rows_made_by_date():
+        rows, few = made_by_date
+        return TableChange(rows, RowsOfDates(plan.dates), small_enough=few)
+    if are_made_of_own_dates(inputs.spark, inputs.table, plan):
+        return TableChange(inputs.rows_of(plan.dates), RowsOfDates(plan.dates))
+    if first := plan.kept.frozen_before:
+        raise NotByDate(table=inputs.table.name, why=OF_OTHER_DATES, keeps=plan.upstreams[0].table, first=first)
+    rows, table = within_years(inputs.all_rows()), inputs.refined_table
+    if not same_columns(rows, table):
+        return TableChange(rows, RowsOfDates(plan.dates))  # refused before it is written: all rows are computed then
+    ours = rows_at(inputs.spark, inputs.uri, plan.version)
+    different = different_dates(*(of_kept_dates(side, plan.kept.first) for side in (ours, rows)))
+    if None in different:
+        raise UndatedRowsChanged(table=inputs.table.name)
+    dates = plan.dates.union(day for day in different if day)
+    return TableChange(inputs.rows_of(dates), RowsOfDates(dates), why=f"{plan.why}; {COMPARED}")
 
 
 def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:

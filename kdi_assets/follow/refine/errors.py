@@ -165,7 +165,7 @@ class NotByDate(Terminal):
     """A table does not keep all dates, and a table made of it needs them: it is not computed by date, or joins tables.
 
     Attributes:
-        why: ``RefinedTableSpec.needs_other_dates``.
+        why: ``RefinedTableSpec.needs_other_dates``, or what Spark's plan shows.
         keeps: The table that keeps no dates before ``first``.
     """
 
@@ -180,8 +180,8 @@ class NotByDate(Terminal):
     )
     what_is_safe = "nothing was written; the table keeps its rows, and readers have them as before."
     what_to_run = (
-        "kdi check   (first make it of one table, in a mode that is computed by date, with partition_by: date; or of "
-        "tables that keep all dates)"
+        "kdi check   (first make it of one table, in a mode that is computed by date, with partition_by: date, and "
+        "each row of rows of one date; or of tables that keep all dates)"
     )
 
 

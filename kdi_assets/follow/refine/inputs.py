@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
@@ -14,7 +14,7 @@ from kdi_assets.documents.model.refined_modes import Aggregate, ReplaceDates
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.plan import RefinePlan
 from kdi_assets.follow.refine.read import DAY, FEED_COLUMNS, appended_rows, change_rows, in_one_task, with_keys
-from kdi_assets.follow.refine.transform import is_made_by_date, keeps_date, transform
+from kdi_assets.follow.refine.transform import is_made_by_date, transform
 from kdi_assets.follow.upstream import UpstreamChanges
 
 if TYPE_CHECKING:
@@ -65,25 +65,6 @@ class Inputs:
         frame = in_one_task(table.rows_of(files)) if few else table.rows_of(files)
         rows = transform(self.spark, self.table, {upstream.view: frame})
         return (rows.where(in_dates(dates)), few) if is_made_by_date(rows, frame) else None
-
-    def rows_of_changed_dates(self) -> Iterator[DataFrame]:
-        """The result over the dates that changed upstream alone; none if its dates are theirs by analysis.
-
-        For each upstream table that changed, with all rows of the others: a row may be made of a row that changed and
-        of one that did not.
-        """
-        for changed in self.plan.upstreams:
-            if not changed.dates or changed.kind == "nothing":
-                continue
-            frames = {
-                u.view: self._upstream_rows_of(u, changed.dates)
-                if u is changed
-                else rows_at(self.spark, u.uri, u.version)
-                for u in self.plan.upstreams
-            }
-            rows = transform(self.spark, self.table, frames)
-            if len(frames) > 1 or not keeps_date(rows, next(iter(frames.values()))):
-                yield rows
 
     def new_rows(self) -> DataFrame:
         """The result over the rows that were added, if upstream rows were only added; few of them in one partition."""

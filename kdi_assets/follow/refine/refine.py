@@ -144,7 +144,8 @@ def _execute_planned(plan: RefinePlan, context: RefineContext, inputs: Inputs) -
     with one_task(spark, only_if=found_few), spark_failures(table.name, "writing rows"):
         staged = stage_change(computed.change, at_plan, name=table.name, by_date=table.by_date)
     context.at("files written")
-    entry = replace(_entry(plan, context), unmet=unmet, **asdict(counts_of(computed.change, table.name)))
+    why, counts = computed.change.why or plan.why, counts_of(computed.change, table.name)
+    entry = replace(_entry(plan, context), why=why, unmet=unmet, **asdict(counts))
     return _committed(replace(plan, deletes=computed.deletes), context, spark, staged, entry)
 
 

@@ -76,21 +76,18 @@ class ColumnsFrozen(Terminal):
     what_to_run = "kdi refine {table}   (first correct sql, or set `contract.{rule}` to evolve in the document)"
 
 
-class DatesMoved(Terminal):
-    """Rows of the dates that changed upstream become rows of other dates, which are not computed again."""
+class UndatedRowsChanged(Terminal):
+    """Rows without a date are others than before, and only rows of dates are replaced."""
 
     table: str
-    rows: int
-    example: str
 
     what_happened = (
-        "{table}: mode replace_dates computes the dates again that changed upstream, and {rows:,} rows made of these "
-        "have another date, such as {example}: there the rows would be wrong."
+        "{table}: its rows without a date are others than before, and mode replace_dates replaces rows by their dates."
     )
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
     what_to_run = (
-        "kdi refine {table}   (first take `date` in sql from the upstream table as it is, and a local day "
-        "(from_utc_timestamp) into a column of its own); or kdi refine {table} --rebuild   (once, as it is)"
+        "kdi refine {table}   (first give each row a date in sql, such as coalesce(a.date, b.date), or leave such rows"
+        " out; or set partition_by: null, by which each run computes all rows)"
     )
 
 

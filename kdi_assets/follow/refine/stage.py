@@ -107,7 +107,7 @@ def stage_change(change: TableChange, table: TableAt, *, name: str, by_date: boo
     """
     match change.replaces:
         case NoRows():
-            staged, counted = replace_files(table, _within_years(change.rows), one_task=change.small_enough)
+            staged, counted = replace_files(table, within_years(change.rows), one_task=change.small_enough)
             return StagedChange(staged, counted.rows or 0, 0, tuple(counted.by_date), counted.by_date, {})
         case RowsOfDates(dates):
             return _whole_files(change, table, table.files_of_dates(dates))
@@ -134,7 +134,7 @@ def _other_metadata(rows: DataFrame, table: TableAt, by_date: bool | None) -> An
 def _whole_files(
     change: TableChange, table: TableAt, removed: tuple[Any, ...], *, metadata: Any = None
 ) -> StagedChange:
-    rows, one_task = _within_years(change.rows), change.small_enough
+    rows, one_task = within_years(change.rows), change.small_enough
     staged, counted = replace_files(table, rows, removed=removed, metadata=metadata, one_task=one_task)
     old = table.counted(removed)
     dates = tuple(sorted({*old.by_date, *counted.by_date}))
@@ -173,7 +173,7 @@ def _counted_files(
     """Write files again, and count the rows of the change feed meanwhile: they must be the difference."""
     counts = RowCounts(table.spark)
     one_task = one_task and is_small(map(bytes_of, files))
-    rows = counts.counting(_within_years(rows), _kind_of_row(table))
+    rows = counts.counting(within_years(rows), _kind_of_row(table))
     staged, written = replace_files(table, rows, removed=files, one_task=one_task)
     before, (removed, added) = table.counted(files).rows, _by_day(counts.by_kind())
     if before is not None and written.rows is not None:
@@ -183,7 +183,7 @@ def _counted_files(
     return _staged_rows(staged, removed, added)
 
 
-def _within_years(rows: DataFrame) -> DataFrame:
+def within_years(rows: DataFrame) -> DataFrame:
     """The rows, whose job ends with ``OUT_OF_YEARS`` at the first time that other readers of a table fail at."""
     for field in rows.schema.fields:
         if outside := is_out_of_years(name(field.name), field.dataType):

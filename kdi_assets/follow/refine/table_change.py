@@ -84,12 +84,14 @@ class TableChange:
 
     Attributes:
         small_enough: One task can write all files.
+        why: Why more is replaced than the plan says; empty if it is not.
         counted, unknown: What is counted while the rows are computed; known once they were. Of ``upsert_change``.
     """
 
     rows: DataFrame
     replaces: WholeTable | NoRows | RowsOfDates | RowsOfKeys | RowsOfFiles
     small_enough: bool = False
+    why: str = ""
     counted: RowCounts | None = None
     unknown: RowCounts | None = None
 

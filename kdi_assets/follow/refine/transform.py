@@ -214,11 +214,6 @@ def _refuse_other_rows(table: RefinedTableSpec, nodes: Sequence[PlanNode]) -> No
             raise RowsNotOneByOne(table=table.name, mode=table.mode_name, found="a function that is not deterministic")
 
 
-def keeps_date(result: DataFrame, upstream: DataFrame) -> bool:
-    """Whether the column ``date`` is that of the upstream table, and not computed."""
-    return _keeps_date(plan_nodes(result), upstream)
-
-
 def is_made_by_date(result: DataFrame, upstream: DataFrame) -> bool:
     """Whether each row of the result is made of upstream rows of its own date alone: one by one, or in groups of it."""
     nodes = plan_nodes(result)

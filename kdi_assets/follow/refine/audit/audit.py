@@ -17,7 +17,7 @@ from kdi_assets.delta.log import TableLog
 from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplicate, ReplaceDates, Upsert
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.audit.float_sums import float_sums
-from kdi_assets.follow.refine.columns import EXACT_JSON
+from kdi_assets.follow.refine.columns import row_as_json
 from kdi_assets.follow.refine.entry import VersionRange
 from kdi_assets.follow.refine.errors import NotRecomputable
 from kdi_assets.follow.refine.inputs import Inputs, in_dates
@@ -230,10 +230,7 @@ def _side(rows: DataFrame, names: Sequence[str], rounded: Sequence[str], *, ours
     """One of the two: ``day``, ``content``, whose row it is, and of rounded columns the values and what is allowed."""
     from pyspark.sql import functions as F
 
-    # As JSON, because maps cannot be compared. Of two rows that differ in 0.0 and -0.0 alone, one stays; in columns.
-    zero = {f.name: " + 0F" for f in rows.schema.fields if f.dataType.typeName() in ("double", "float")}
-    values_of_row = (F.expr(f"`{name}`{zero.get(name, '')}").alias(name) for name in names)
-    content = F.to_json(F.struct(*values_of_row), EXACT_JSON).alias("content")
+    content = row_as_json(rows, names).alias("content")
     day = (F.col("date").cast("date") if "date" in names else F.lit(None).cast("date")).alias("day")
     columns = [day, content, F.lit(int(ours)).alias("n"), F.lit(int(not ours)).alias("m")]
     if rounded:
