@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 SEQUENCE, FROM, TO = "sequence", "valid_from", "valid_to"
 AT = "sequence_at"
-"""Partition and offset of the change in Kafka, which decide between changes with one sequence."""
+"""Partition and offset of the change in Kafka, and its row's number in the message if there are several: they decide
+between changes with one sequence."""
 CARRIED = "carried"
 """By column whose value the change did not have (Debezium's unchanged columns), the change that the value is of."""
 _REFUSED_BY_DELTA = frozenset(" ,;{}()\n\t=")

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.delta.files import TableAt, rows_at
 from kdi_assets.delta.markers import topics_of
-from kdi_assets.documents.model.refined_modes import OFFSETS, Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
+from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
 from kdi_assets.follow.refine.columns import SEQUENCE
 from kdi_assets.follow.refine.deletes import record_deletes, recorded_deletes
 from kdi_assets.follow.refine.errors import NotByDate
 from kdi_assets.follow.refine.inputs import Inputs
 from kdi_assets.follow.refine.modes.aggregate import aggregate_change
 from kdi_assets.follow.refine.modes.deduplicate import deduplicate_change
-from kdi_assets.follow.refine.modes.states import DELETES, has_null_key
+from kdi_assets.follow.refine.modes.states import DELETES, has_null_key, is_by_offset
 from kdi_assets.follow.refine.modes.upsert import can_delete, deletes_of, upsert_change
 from kdi_assets.follow.refine.other_dates import are_made_of_own_dates, different_dates
 from kdi_assets.follow.refine.read import of_kept_dates
@@ -101,7 +101,7 @@ def _replaced_dates(inputs: Inputs) -> TableChange:
 
 def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
     plan, uri = inputs.plan, inputs.table.deletes_uri(lake)
-    if mode.sequence_by in OFFSETS:
+    if is_by_offset(inputs.spark, mode):
         _refuse_two_topics(inputs)
     known = recorded_deletes(inputs.spark, uri, plan.deletes, remember_days=mode.remember_deletes)
     change, changes = upsert_change(inputs, mode, known)

@@ -25,24 +25,32 @@ if TYPE_CHECKING:
 
 CHANGE_SEQUENCE, CHANGE_DELETES, CHANGE_AT = "_kdi_sequence", "_kdi_deletes", "_kdi_at"
 UNCHANGED = "_kdi_unchanged"
-PLACE = "struct<partition: int, offset: bigint>"
+PLACE: Mapping[str, str] = {"partition": "int", "offset": "bigint", "index": "int"}
+"""Where a change lies: its message, and its number among the rows of that message, if these are numbered."""
 MESSAGE_KEY = "message_key"
 """A column with the message's key as JSON text: keys of deletes whose ``before`` lacks them."""
 _ENDS = "_kdi_ends"
 
 
 def coordinates_of(rows: DataFrame) -> Column:
-    """Partition and offset of each row's message, ``struct<partition: int, offset: bigint>``; null if not kept.
+    """Where each row's change lies, ``struct<partition: int, offset: bigint>``; null if not kept.
 
-    Of the struct of a source; or of ``sequence_at``, if the rows are those of an upserted table.
+    Of the struct of a source; or of ``sequence_at``, if the rows are those of an upserted table. Where a message may
+    become several rows, it also has ``index: int``.
     """
     from pyspark.sql import functions as F
 
     for column in (*(struct.name for struct in SOURCE_STRUCTS), AT):
-        if has_coordinates(rows, column):
-            fields = (F.col(column)["partition"].alias("partition"), F.col(column)["offset"].alias("offset"))
-            return F.when(F.col(column).isNotNull(), F.struct(*fields)).cast(PLACE)
-    return F.lit(None).cast(PLACE)
+        struct = _struct(rows, column)
+        if struct is not None and has_coordinates(rows, column):
+            fields = [name for name in PLACE if name in struct.names]
+            place = F.struct(*(F.col(column)[name].alias(name) for name in fields))
+            return F.when(F.col(column).isNotNull(), place).cast(_place_type(fields))
+    return F.lit(None).cast(_place_type(["partition", "offset"]))
+
+
+def _place_type(fields: Collection[str]) -> str:
+    return f"struct<{', '.join(f'{name}: {PLACE[name]}' for name in fields)}>"
 
 
 def ordering(rows: DataFrame, sql: str) -> str:
@@ -197,7 +205,8 @@ def _with_ended_keys(rows: DataFrame, old_keys: Mapping[str, Column]) -> tuple[D
         return rows, F.lit(False)
     known = [old.isNotNull() for old in old_keys.values()]
     other = [~old.eqNullSafe(F.col(f"after.`{key}`")) for key, old in old_keys.items()]
-    moved = F.expr("op NOT IN ('d', 't', 'm') AND after IS NOT NULL") & _all(known) & ~_all([~o for o in other])
+    is_state = F.expr("coalesce(op, '') NOT IN ('d', 't', 'm') AND after IS NOT NULL")
+    moved = is_state & _all(known) & ~_all([~o for o in other])
     twice = F.when(moved, F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False)))
     return rows.withColumn(_ENDS, F.explode(twice)), F.col(_ENDS)
 

@@ -120,13 +120,14 @@ class OrderUnknown(Terminal):
 
     what_happened = (
         "{table}: of some changes of one key nothing says which is newer: they have the same sequence and lie in "
-        "different topic partitions, or, without `sequence_by`, their key is in several topic partitions. "
-        "One of them: {example}"
+        "different topic partitions, or in one message whose rows have no number; or, without `sequence_by`, their key "
+        "is in several topic partitions. One of them: {example}"
     )
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
     what_to_run = (
         "kdi refine {table}   (first set `sequence_by` in the document to what the source counts, such as "
-        "source.lsn, or to more of it; rows that sql selects need the column kafka or kinesis)"
+        "source.lsn, or to more of it; rows that sql selects need the column kafka or kinesis, and those that it makes "
+        "of one message a field `index` in it, as posexplode gives it)"
     )
 
 

@@ -88,6 +88,20 @@ def test_debezium_changes_that_arrive_late_find_their_place_by_a_column_of_the_e
     lakeside.assert_as_computed_at_once(table)
 
 
+@pytest.mark.parametrize("op", ["u", None])
+def test_an_update_that_changes_the_keys_ends_the_old_ones_with_and_without_an_op(
+    lakeside: Lakeside, tmp_path: Path, op: str | None
+) -> None:
+    table = customers(tmp_path, "envelope: debezium", ", sql: \"SELECT * FROM changes WHERE coalesce(op, '') <> 't'\"")
+    lakeside.append(FIRST, "bronze/changes", ENVELOPE)
+    lakeside.refine(table)
+
+    lakeside.append([(ANN, EVE, op, (2,), (0, 2), DAY), change(3, "t", None, None)], "bronze/changes", ENVELOPE)
+    lakeside.refine(table)
+
+    assert contents(lakeside, "id", "name", "city", "op") == [BOB, EVE]
+
+
 @pytest.mark.parametrize("op", ["t", "m"])
 def test_a_change_of_no_row_is_refused_until_sql_leaves_it_out(lakeside: Lakeside, tmp_path: Path, op: str) -> None:
     table = customers(tmp_path, "envelope: debezium")

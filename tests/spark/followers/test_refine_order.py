@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
 import pytest
 
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.follow.refine import envelope
 from kdi_assets.follow.refine.row_errors import NullKeys, OrderUnknown, QueryMistake
 from tests.refined import Lakeside, refined_table
 
@@ -94,6 +96,77 @@ def test_without_a_sequence_a_key_in_two_topic_partitions_is_refused_and_a_seque
     assert names(lakeside)[0] == "new"
     if scd_type == 1:
         assert names(lakeside) == ["new", "other"]
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+@pytest.mark.parametrize("sequence_by", ["kafka.offset", "at"])
+def test_changes_of_one_message_are_ordered_by_their_number_in_it(
+    lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch, sequence_by: str, scd_type: int
+) -> None:
+    """Purpose: an array of changes is one message, whose rows have one offset; the last row that Spark reads is none.
+    Procedure: two changes of one message, the later one first, by a release that does not know the number; then more.
+    Pass: all rows are computed again, and say why; the later change of each message counts, then and in the next run.
+    """
+    columns = COLUMNS.replace("offset: bigint", "offset: bigint, index: int, count: int")
+
+    def message(offset: int, *names: str) -> list[Row]:
+        at = [(1, name, "u", offset, (0, offset, n, len(names))) for n, name in enumerate(names)]
+        return at[::-1]
+
+    table = upserted(sequence_by=sequence_by, scd_type=scd_type)
+    lakeside.append(message(0, "only"), CHANGES, columns)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(envelope, "PLACE", {"partition": "int", "offset": "bigint"})
+        lakeside.refine(table)
+    lakeside.append(message(1, "created", "paid"), CHANGES, columns)
+    again = lakeside.refine(table)
+    found = names(lakeside)
+    lakeside.append(message(2, "sent", "lost", "found"), CHANGES, columns)
+    lakeside.refine(table)
+
+    assert again.kind == "rebuild"
+    assert "sequence_at" in again.why
+    assert found == (["paid"] if scd_type == 1 else ["only", "paid"])
+    assert names(lakeside)[0] == "found"
+    lakeside.assert_as_computed_at_once(table)
+
+
+@pytest.mark.parametrize("sequence_by", [None, "at"])
+def test_changes_of_one_message_without_a_number_are_refused_unless_they_say_the_same(
+    lakeside: Lakeside, sequence_by: str | None
+) -> None:
+    """Pass: equal ones are one change; of different ones a key is named; an index that sql gives them helps."""
+    table = upserted(sequence_by=sequence_by)
+    add(lakeside, change("a", offset=0), change("a", offset=0))
+    lakeside.refine(table)
+    add(lakeside, change("b", at=1, offset=1), change("c", at=1, offset=1), change("d", at=2, offset=2, id=2))
+
+    with pytest.raises(OrderUnknown, match=r'"id":1'):
+        lakeside.refine(table)
+    numbered = "SELECT id, name, op, at, struct(kafka.partition, kafka.offset, ascii(name) AS index) AS kafka"
+    lakeside.refine(replace(table, sql=f"{numbered} FROM changes"))
+
+    assert names(lakeside) == ["c", "d"]
+
+
+@pytest.mark.parametrize("sequence_by", ["coalesce(kafka.offset, -1)", "`kafka`.`offset`"])
+def test_an_offset_in_another_form_orders_the_changes_of_one_topic_partition_alone(
+    lakeside: Lakeside, sequence_by: str
+) -> None:
+    """Purpose: rows of a table that was taken over have no coordinates, and their place is said by coalesce.
+    Pass: such a row is older than all others of its key; a key in two topic partitions is refused.
+    """
+    table = upserted(sequence_by=sequence_by, apply_as_deletes=None)
+    old = [] if sequence_by.startswith("`") else [(1, "old", "u", 0, None), (2, "kept", "u", 0, None)]
+    add(lakeside, *old, change("new", offset=20))
+    lakeside.refine(table)
+    before = names(lakeside)
+
+    add(lakeside, change("newer", at=1, partition=1, offset=0))
+    with pytest.raises(OrderUnknown, match=r'"id":1'):
+        lakeside.refine(table)
+
+    assert before == (["kept", "new"] if old else ["new"]) == names(lakeside)
 
 
 def test_rows_of_kinesis_are_ordered_by_their_own_offset(lakeside: Lakeside) -> None:

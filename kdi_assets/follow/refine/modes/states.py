@@ -5,26 +5,40 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kdi_assets.documents.model.refined_modes import OFFSETS, Upsert
+from kdi_assets.documents.model.source_struct import SOURCE_STRUCTS
 from kdi_assets.follow.refine.columns import AT, CARRIED, EXACT_JSON, FROM, SEQUENCE, TO, kept_columns
 from kdi_assets.follow.refine.spark_errors import ORDER_UNKNOWN
 from kdi_assets.follow.refine.table_change import OLD
+from kdi_assets.runtime.spark_internals import referenced_names
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.window import WindowSpec
 
 DELETES, IS_NEW, LATE, TOUCHED = "_kdi_deletes", "_kdi_is_new", "_kdi_late", "_kdi_touched"
 """Of a change: whether it deletes, was read by this refinement, and is older than a known one of its key; and whether
 any change of its key is new."""
+_OF_OFFSET = ("offset", "index", "count")
+"""Fields of a place that say nothing of two topic partitions."""
 
 
 def _in_order(mode: Upsert) -> WindowSpec:
     """The changes of a key, the oldest first."""
     from pyspark.sql import Window
 
-    return Window.partitionBy(*mode.keys).orderBy(SEQUENCE, f"{AT}.partition", f"{AT}.offset")
+    return Window.partitionBy(*mode.keys).orderBy(SEQUENCE, AT)
+
+
+def is_by_offset(spark: SparkSession, mode: Upsert) -> bool:
+    """Whether the sequence is the offset, in whatever form: it orders the changes of one topic partition alone."""
+    sql = mode.sequence_by
+    if sql in OFFSETS or "offset" not in sql.lower():
+        return sql in OFFSETS
+    names = {name.lower().replace("`", "") for name in referenced_names(spark, sql)}
+    places = (*(struct.name for struct in SOURCE_STRUCTS), AT)
+    return bool(names) and any(names <= {place, *(f"{place}.{field}" for field in _OF_OFFSET)} for place in places)
 
 
 def has_null_key(mode: Upsert) -> str:
@@ -41,7 +55,8 @@ def states_of_all(changes: DataFrame, mode: Upsert) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    if mode.scd_type == 1 and mode.sequence_by not in OFFSETS and CARRIED not in changes.columns:
+    by_offset = is_by_offset(changes.sparkSession, mode)
+    if mode.scd_type == 1 and not by_offset and CARRIED not in changes.columns:
         newest = Window.partitionBy(*mode.keys).orderBy(F.col(SEQUENCE).desc())
         changes = changes.withColumn("_kdi_rank", F.rank().over(newest)).where("_kdi_rank = 1").drop("_kdi_rank")
     return rows_of_states(states_of(ordered_changes(changes, mode), mode))
@@ -69,16 +84,15 @@ def ordered_changes(changes: DataFrame, mode: Upsert) -> DataFrame:
     }
     if OLD in changes.columns:
         found |= _old_forms(mode, of_key)
-    if mode.sequence_by in OFFSETS:
+    values = [c for c in changes.columns if c not in (SEQUENCE, AT, CARRIED, IS_NEW, DELETES, OLD)]
+    # Column by column: Spark would make a struct of them before the shuffle, and sort rows of twice the size.
+    before = [F.lag(F.col(f"`{c}`")).over(in_order).alias(c) for c in (SEQUENCE, AT, DELETES, *values)]
+    found |= {"_kdi_before": F.struct(*before), "_kdi_newest": F.max(SEQUENCE).over(of_key)}
+    unordered = _unordered(mode, values)
+    if is_by_offset(changes.sparkSession, mode):
         # Offsets of two topic partitions have no order: which of two changes is newer is nowhere.
         found["_kdi_least"] = F.min(f"{AT}.partition").over(of_key)
-        unordered = F.expr(f"_kdi_least <> {AT}.partition")
-    else:
-        values = [c for c in changes.columns if c not in (SEQUENCE, AT, CARRIED, IS_NEW, DELETES, OLD)]
-        # Column by column: Spark would make a struct of them before the shuffle, and sort rows of twice the size.
-        before = [F.lag(F.col(f"`{c}`")).over(in_order).alias(c) for c in (SEQUENCE, AT, DELETES, *values)]
-        found |= {"_kdi_before": F.struct(*before), "_kdi_newest": F.max(SEQUENCE).over(of_key)}
-        unordered = _unordered(mode, values)
+        unordered = unordered | F.expr(f"_kdi_least <> {AT}.partition")
     keys = ", ".join(f"`{key}`" for key in mode.keys)
     told = f"to_json(named_struct('keys', struct({keys}), 'at', {AT}, 'sequence', string({SEQUENCE})))"
     refused = F.expr(f"CAST(raise_error(concat('{ORDER_UNKNOWN}', {told})) AS BOOLEAN)")
@@ -98,7 +112,9 @@ def _old_forms(mode: Upsert, of_key: WindowSpec) -> dict[str, Column]:
 
 
 def _unordered(mode: Upsert, values: Sequence[str]) -> Column:
-    """The change before has the same sequence, lies elsewhere in Kafka, and does not say the same.
+    """The change before has the same sequence, is not before in its topic partition, and does not say the same.
+
+    It lies in another one, or in the same message, whose rows have no order without a number for each.
 
     Without history only the newest sequence of a key matters: the table does not have the others. A delete says nothing
     but its keys: the end of a span in the table is one whose other columns are not known.
@@ -110,11 +126,12 @@ def _unordered(mode: Upsert, values: Sequence[str]) -> Column:
 
     before = F.col("_kdi_before")
     matters = F.col(SEQUENCE) == F.col("_kdi_newest") if mode.scd_type == 1 else F.lit(True)
-    elsewhere = ~F.coalesce(before[AT]["partition"] == F.col(f"{AT}.partition"), F.lit(False))
+    same_partition = before[AT]["partition"] == F.col(f"{AT}.partition")
+    comes_before = F.coalesce(same_partition & (before[AT] != F.col(AT)), F.lit(False))
     now = F.to_json(F.struct(*(F.col(f"`{c}`") for c in values)), EXACT_JSON)
     then = F.to_json(F.struct(*(before[c].alias(c) for c in values)), EXACT_JSON)
     says, said = (F.when(~deletes, json) for deletes, json in ((F.col(DELETES), now), (before[DELETES], then)))
-    return matters & (before[SEQUENCE] == F.col(SEQUENCE)) & elsewhere & ~says.eqNullSafe(said)
+    return matters & (before[SEQUENCE] == F.col(SEQUENCE)) & ~comes_before & ~says.eqNullSafe(said)
 
 
 def states_of(ordered: DataFrame, mode: Upsert) -> DataFrame:
