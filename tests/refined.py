@@ -66,13 +66,20 @@ class Lakeside:
     spark: SparkSession
     lake: str
 
-    def append(self, rows: Sequence[tuple[Any, ...]], table: str = "bronze/events", schema: str = EVENTS) -> None:
-        """Add rows to an upstream table; the first call creates it, with a change feed."""
+    def append(
+        self, rows: Sequence[tuple[Any, ...]], table: str = "bronze/events", schema: str = EVENTS, *, txn: str = ""
+    ) -> None:
+        """Add rows to an upstream table; the first call creates it, with a change feed.
+
+        Args:
+            txn: A transaction id of the commit.
+        """
         frame = self.spark.createDataFrame(list(rows), schema)
         writer = frame.write.format("delta").mode("append")
         if "date" in frame.columns:
             writer = writer.partitionBy("date")
         with_feed = {"delta.enableChangeDataFeed": "true"}
+        with_feed |= {"txnAppId": txn, "txnVersion": "1"} if txn else {}
         writer.options(**with_feed).save(self.uri(table))
 
     def sql(self, statement: str, table: str = "bronze/events") -> None:

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from kdi_assets.delta.errors import CommitUnreadable, unreadable_commit
 from kdi_assets.delta.log import CommitInfo, TableLog, physical_name_in, row_actions
-from kdi_assets.delta.markers import kept_from
+from kdi_assets.delta.markers import kept_from, topics_of
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 ChangeKind = Literal["nothing", "appended", "changed", "lost"]
@@ -46,6 +46,7 @@ class UpstreamChanges:
         kept_from: Of earlier dates nothing is new; ``None``: all dates count.
         rows_passed_over: How many rows were appended on dates that the follower computes no longer.
         begins: The first version with something new, if its commit was read.
+        topics: Transaction ids of the new commits that name topics; ``None``: not all of the commits were read.
     """
 
     view: str
@@ -62,6 +63,7 @@ class UpstreamChanges:
     kept_from: date | None = None
     rows_passed_over: int = 0
     begins: int | None = None
+    topics: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,8 @@ class _ChangeReader:
 
     def changes(self, base: UpstreamChanges) -> UpstreamChanges:
         commits = {v: self.log.actions(v) for v in range(self.since + 1, self.log.version + 1)}
+        named = (a["txn"]["appId"] for actions in commits.values() for a in actions if "txn" in a)
+        base = replace(base, topics=frozenset(name for name in named if topics_of([name])))
         # Before anything is called nothing: with column mapping, a commit without rows can change what columns hold.
         if why := self._column_change(commits):
             return replace(base, kind="lost", dates=None, why=why)

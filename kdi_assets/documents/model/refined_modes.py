@@ -37,7 +37,8 @@ class Deduplicate(Declared):
     keys: Annotated[tuple[TopColumn, ...], Field(min_length=1, examples=[["session_id"]])]
     """Columns that identify a row."""
     order_by: Annotated[Sql, Field(examples=["at"])] = OFFSET
-    """Spark SQL over the rows: among rows with the same keys and date, the one with the lowest value is kept."""
+    """Spark SQL over the rows: among rows with the same keys and date, the one with the lowest value is kept. Text is
+    ordered by letters: '10' comes before '9'."""
     window: Annotated[Days, Field(examples=["2 days"])] = 1
     """How many dates: a row is a duplicate of rows of its own date and of the dates before it."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kdi_assets.delta.files import TableAt, rows_at
-from kdi_assets.delta.markers import topics_of
+from kdi_assets.delta.files import rows_at
 from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplicate, Mode, ReplaceDates, Upsert
 from kdi_assets.follow.refine.columns import SEQUENCE
 from kdi_assets.follow.refine.deletes import record_deletes, recorded_deletes
@@ -62,6 +61,7 @@ def _computed(inputs: Inputs, mode: Mode, lake: str) -> Computed:
         case Append() | ReplaceDates():
             return Computed(_rows_as_they_are(inputs))
         case Deduplicate():
+            _refuse_two_topics(inputs, mode.order_by)
             return Computed(deduplicate_change(inputs, mode))
         case Aggregate():
             return Computed(aggregate_change(inputs, mode))
@@ -101,8 +101,7 @@ def _replaced_dates(inputs: Inputs) -> TableChange:
 
 def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
     plan, uri = inputs.plan, inputs.table.deletes_uri(lake)
-    if is_by_offset(inputs.spark, mode):
-        _refuse_two_topics(inputs)
+    _refuse_two_topics(inputs, mode.sequence_by)
     known = recorded_deletes(inputs.spark, uri, plan.deletes, remember_days=mode.remember_deletes)
     change, changes = upsert_change(inputs, mode, known)
     again = change.replaces.keys if isinstance(change.replaces, RowsOfKeys) and not inputs.only_added else None
@@ -118,12 +117,12 @@ def _upserted(inputs: Inputs, mode: Upsert, lake: str) -> Computed:
     return Computed(change, version)
 
 
-def _refuse_two_topics(inputs: Inputs) -> None:
+def _refuse_two_topics(inputs: Inputs, order: str) -> None:
     """Rows do not show of which topic they are, so no key can be named."""
-    (upstream,) = inputs.plan.upstreams
-    known = TableAt.open(inputs.spark, upstream.uri, upstream.version).transaction_ids
-    if any(len(topics) > 1 for topics in topics_of(known).values()):
-        raise SequenceOfTwoTopics(table=inputs.table.name, upstream=upstream.table)
+    (upstream,), topics = inputs.plan.upstreams, inputs.plan.topics
+    if topics and topics.most > 1 and is_by_offset(inputs.spark, order):
+        field = "sequence_by" if isinstance(inputs.table.mode, Upsert) else "order_by"
+        raise SequenceOfTwoTopics(table=inputs.table.name, upstream=upstream.table, field=field)
 
 
 def _counted_deletes(inputs: Inputs, mode: Upsert, changes: DataFrame, *, keys_counted: bool) -> int:

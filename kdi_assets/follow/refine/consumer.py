@@ -32,6 +32,7 @@ from kdi_assets.follow.refine.read import appended_rows, change_rows, of_kept_da
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.follow.refine.stage import StagedChange, create_table, stage_change
 from kdi_assets.follow.refine.table_change import NoRows, RowsOfDates, TableChange, WholeTable
+from kdi_assets.follow.refine.topics import Topics, known_topics, read_topics
 from kdi_assets.follow.refine.upstream_bookmarks import (
     Bookmarks,
     bookmark_transactions,
@@ -72,6 +73,7 @@ class NewRows:
     output_version: int
     output_id: str
     has_committed: bool
+    topics: Topics | None = None
 
     @property
     def kept_from(self) -> date | None:
@@ -123,6 +125,8 @@ class NewRows:
         consumed = {self.changes.table_id: self.version}
         try:
             with spark_failures(self.consumer, "committing"):
+                topics = self.topics or read_topics(spark, [self.changes])
+                transactions = partial(bookmark_transactions, self.consumer, consumed, topics=topics)
                 version, table_id = self.output_version, self.output_id
                 if version < 0:
                     version, table_id = 0, self._created(change, attempt_id, entry)
@@ -193,7 +197,8 @@ def new_rows(spark: SparkSession, *, upstream: str, output: str, consumer: str) 
     kind, rows = _read(spark, changes)
     dates = None if kind == "everything" else changes.dates
     committed = bookmarks is not None and bookmarks.committed is not None
-    return NewRows(kind, rows, dates, changes.version, consumer, changes, output, *at, committed)
+    topics = known_topics(written, consumer, [changes]) if written and kind != "everything" else None
+    return NewRows(kind, rows, dates, changes.version, consumer, changes, output, *at, committed, topics)
 
 
 def _bookmarks(written: TableLog, consumer: str) -> Bookmarks:

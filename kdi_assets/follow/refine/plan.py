@@ -16,6 +16,7 @@ from kdi_assets.follow.refine.deletes import deletes_are_lost
 from kdi_assets.follow.refine.entry import RefineKind, VersionRange
 from kdi_assets.follow.refine.errors import BookmarksUnreadable, DatesNotKept, TableNotRefined
 from kdi_assets.follow.refine.kept_dates import KeptDates, read_kept_dates
+from kdi_assets.follow.refine.topics import Topics, known_topics
 from kdi_assets.follow.refine.transform import function_source
 from kdi_assets.follow.refine.upstream_bookmarks import Bookmarks, open_consumed, read_bookmarks
 from kdi_assets.follow.upstream import (
@@ -42,6 +43,7 @@ class RefinePlan:
         committed: The version of the newest refinement that the rows come from; ``None``: none, or it is unknown.
         definitions: Digests of the document and of its function. If the rows have none of them, all are computed again.
         kept: The dates that may be computed.
+        topics: Of the rows after the commit; ``None``: the upstream tables must be asked for them.
     """
 
     attempt_id: str
@@ -55,6 +57,7 @@ class RefinePlan:
     committed: int | None = None
     definitions: tuple[str, ...] = ()
     kept: KeptDates = KeptDates()
+    topics: Topics | None = None
 
     @property
     def consumed(self) -> Mapping[str, int]:
@@ -86,7 +89,7 @@ class RefinePlan:
             return self
         if any(upstream.dates is None for upstream in self.upstreams):
             why = "dates were requested, and it is unknown which other dates changed"
-            return replace(self, kind="rebuild", why=why).without_frozen(table, uri, same_rows=True)
+            return replace(self, kind="rebuild", why=why, topics=None).without_frozen(table, uri, same_rows=True)
         new = {day for upstream in self.upstreams for day in upstream.dates or ()}
         return replace(self, kind="dates", why="requested", dates=frozenset({*dates, *new}))
 
@@ -99,7 +102,7 @@ class RefinePlan:
         if self.kind == "rebuild":
             return self
         why = f"the rows have other columns: {other_columns}"
-        plan = replace(self, kind="rebuild", why=why, dates=frozenset(), deletes=None)
+        plan = replace(self, kind="rebuild", why=why, dates=frozenset(), deletes=None, topics=None)
         return plan.without_frozen(table, uri, same_rows=False)
 
     def without_frozen(self, table: str, uri: str, *, same_rows: bool) -> RefinePlan:
@@ -156,7 +159,9 @@ def plan_refinement(table: RefinedTableSpec, lake: str, *, rebuild: bool = False
     version, table_id = (log.version, log.table_id) if log else (-1, "")
     committed = bookmarks.committed if bookmarks else None
     attempt_id = str(uuid.uuid4())
-    plan = RefinePlan(attempt_id, version, table_id, changes, kind, why, dates, deletes, committed, definitions, kept)
+    of_table = (attempt_id, version, table_id)
+    topics = known_topics(log, table.name, changes) if log and kind in ("changes", "dates") else None
+    plan = RefinePlan(*of_table, changes, kind, why, dates, deletes, committed, definitions, kept, topics)
     same_rows = bookmarks is not None and bookmarks.has_definition(definitions) and not altered
     return plan.without_frozen(table.name, table.table_uri(lake), same_rows=same_rows)
 

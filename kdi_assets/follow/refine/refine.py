@@ -29,6 +29,7 @@ from kdi_assets.follow.refine.report import RefineReport
 from kdi_assets.follow.refine.row_errors import RowsUnmet
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.follow.refine.stage import StagedChange, create_table, same_columns, stage_change
+from kdi_assets.follow.refine.topics import read_topics
 from kdi_assets.follow.refine.upstream_bookmarks import bookmark_transactions, follow_harmless
 from kdi_assets.runtime.cpu_clock import CpuClock
 
@@ -121,6 +122,9 @@ def _refined(context: RefineContext, dates: tuple[date, date] | None, *, rebuild
 def _execute(plan: RefinePlan, context: RefineContext) -> RefineEntry:
     table, spark = context.table, context.clock.watching(context.session())
     context.report(_log_line(table, plan))
+    if plan.topics is None:
+        with spark_failures(table.name, "reading the logs upstream"):
+            plan = replace(plan, topics=read_topics(spark, plan.upstreams))
     if plan.only_records:
         return _committed(plan, context, spark, StagedChange(Staged(), 0, 0, (), {}, {}), _entry(plan, context))
     inputs = Inputs(spark, table, plan, context.uri)
@@ -167,6 +171,7 @@ def _committed(
         deletes=plan.deletes,
         ends=plan.kept.first is not None,
         frozen=plan.kept.frozen_before,
+        topics=plan.topics,
     )
     request = CommitRequest(
         context.uri, plan.table_id, plan.attempt_id, lambda version: transactions(version=version), metadata_of(entry)

@@ -132,18 +132,23 @@ class OrderUnknown(Terminal):
 
 
 class SequenceOfTwoTopics(Terminal):
-    """Changes are ordered by their offsets, and the topic was made again: its offsets began again."""
+    """Rows are ordered by their offsets, and the topic was made again: its offsets began again.
+
+    Attributes:
+        field: Of the mode, with the order.
+    """
 
     table: str
     upstream: str
+    field: str = "sequence_by"
 
     what_happened = (
-        "{table}: the rows of {upstream} come from two topics of one name, and without `sequence_by` their offsets say "
-        "which change is newer: those of the new topic began again, so older changes would win."
+        "{table}: the rows of {upstream} come from two topics of one name, and they are ordered by their offsets, as "
+        "`{field}` says or by default: those of the new topic began again, so older rows would count as newer ones."
     )
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
     what_to_run = (
-        "kdi refine {table}   (first set `sequence_by` in the document to what the source counts, such as "
+        "kdi refine {table}   (first set `{field}` in the document to what the source counts, such as "
         "source.lsn or struct(kafka.timestamp, kafka.offset))"
     )
 

@@ -25,6 +25,7 @@ from kdi_assets.follow.refine.errors import (
     UpstreamGone,
     UpstreamMissing,
 )
+from kdi_assets.follow.refine.topics import Topics
 from kdi_assets.follow.upstream import OpenedUpstream, open_upstream
 
 
@@ -118,6 +119,7 @@ def bookmark_transactions(
     ends: bool = False,
     frozen: date | None = None,
     kept: Mapping[str, int] = MappingProxyType({}),
+    topics: Topics | None = None,
 ) -> dict[str, int]:
     """All transaction ids of a commit.
 
@@ -129,6 +131,7 @@ def bookmark_transactions(
         ends: Whether some dates are computed no longer, or are kept no longer.
         frozen: The first date that is still computed, if an upstream table keeps no earlier ones.
         kept: Of a commit that removes dates: ``delta.markers.kept_from_id``, with the first date that is kept.
+        topics: That the rows come from; ``None``: as before.
     """
     names = [version_id(consumer), *(marker_id(consumer, table_id) for table_id in consumed)]
     names += [definition_id(consumer, digest) for digest in definitions]
@@ -136,6 +139,7 @@ def bookmark_transactions(
     format_ = FORMAT_OF_KEPT_DATES if ends else FORMAT
     of_commit = {deletes_id(consumer): -1 if deletes is None else deletes, format_id(consumer): format_}
     of_commit |= {frozen_id(consumer): days_of(frozen)} if frozen else {}
+    of_commit |= topics.transactions(consumer, version) if topics else {}
     return {**bookmarks, **dict.fromkeys(names, version), **of_commit, **kept}
 
 

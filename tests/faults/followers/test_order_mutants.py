@@ -40,7 +40,7 @@ def _ties_the_other_way(patch: MonkeyPatch) -> None:
 
 
 def _offsets_across_partitions(patch: MonkeyPatch) -> None:
-    patch.setattr(states, "is_by_offset", lambda spark, mode: False)
+    patch.setattr(states, "is_by_offset", lambda spark, sql: False)
 
 
 def _key_change_ignored(patch: MonkeyPatch) -> None:

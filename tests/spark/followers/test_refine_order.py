@@ -10,7 +10,8 @@ import pytest
 
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine import envelope
-from kdi_assets.follow.refine.row_errors import NullKeys, OrderUnknown, QueryMistake
+from kdi_assets.follow.refine.row_errors import NullKeys, OrderUnknown, QueryMistake, SequenceOfTwoTopics
+from kdi_assets.follow.refine.topics import Topics
 from tests.refined import Lakeside, refined_table
 
 DAY = date(2026, 1, 1)
@@ -167,6 +168,46 @@ def test_an_offset_in_another_form_orders_the_changes_of_one_topic_partition_alo
         lakeside.refine(table)
 
     assert before == (["kept", "new"] if old else ["new"]) == names(lakeside)
+
+
+@pytest.mark.parametrize("passed_on_before", [True, False], ids=["", "an earlier release"])
+@pytest.mark.parametrize(
+    ("mode", "by_time"),
+    [
+        ("upsert", {"sequence_by": "struct(at, kafka.offset)"}),
+        ("deduplicate", {"order_by": "struct(at, kafka.offset)"}),
+    ],
+)
+def test_offsets_of_two_topics_are_no_order_also_in_a_table_that_is_made_of_a_refined_one(
+    lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch, mode: str, by_time: dict[str, str], *, passed_on_before: bool
+) -> None:
+    """Purpose: a topic that was made again begins at offset 0, and no row says of which topic it is.
+    Procedure: a stream's table, one made of it, and one made of that; the first two commits may be of a release that
+    did not pass topics on; then a change of the new topic.
+    Pass: refused by name, and nothing is committed; with another order the rows are there. One topic is no reason.
+    """
+    columns = f"{COLUMNS}, date date"
+    middle = refined_table(**{"table": "silver/changes", "from": CHANGES})
+    given = {"table": "gold/state", "from": middle.table, "partition_by": "date"}
+    by_offset = refined_table(**given, mode={mode: {"keys": ["id"]}})
+    with monkeypatch.context() as earlier:
+        if not passed_on_before:
+            earlier.setattr(Topics, "transactions", lambda *_: {})
+        for offset in (1000, 1001):
+            lakeside.append([(*change("old", at=offset, offset=offset), DAY)], CHANGES, columns, txn="web|topic|one")
+            lakeside.refine(middle)
+            lakeside.refine(by_offset)
+    before = lakeside.rows(by_offset.table)
+
+    lakeside.append([(*change("new", at=2000, offset=3), DAY)], CHANGES, columns, txn="web|topic|two")
+    lakeside.refine(middle)
+    with pytest.raises(SequenceOfTwoTopics, match="come from two topics of one name"):
+        lakeside.refine(by_offset)
+    assert lakeside.rows(by_offset.table) == before
+    lakeside.refine(refined_table(**given, mode={mode: {"keys": ["id"], **by_time}}))
+
+    newest = {dict(row)["name"] for row in lakeside.rows("gold/state").elements()}
+    assert newest == ({"new"} if mode == "upsert" else {"old"})
 
 
 def test_rows_of_kinesis_are_ordered_by_their_own_offset(lakeside: Lakeside) -> None:

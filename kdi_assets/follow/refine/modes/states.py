@@ -31,9 +31,8 @@ def _in_order(mode: Upsert) -> WindowSpec:
     return Window.partitionBy(*mode.keys).orderBy(SEQUENCE, AT)
 
 
-def is_by_offset(spark: SparkSession, mode: Upsert) -> bool:
-    """Whether the sequence is the offset, in whatever form: it orders the changes of one topic partition alone."""
-    sql = mode.sequence_by
+def is_by_offset(spark: SparkSession, sql: str) -> bool:
+    """Whether an order is the offset, in whatever form: it orders the rows of one topic partition alone."""
     if sql in OFFSETS or "offset" not in sql.lower():
         return sql in OFFSETS
     names = {name.lower().replace("`", "") for name in referenced_names(spark, sql)}
@@ -55,7 +54,7 @@ def states_of_all(changes: DataFrame, mode: Upsert) -> DataFrame:
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    by_offset = is_by_offset(changes.sparkSession, mode)
+    by_offset = is_by_offset(changes.sparkSession, mode.sequence_by)
     if mode.scd_type == 1 and not by_offset and CARRIED not in changes.columns:
         newest = Window.partitionBy(*mode.keys).orderBy(F.col(SEQUENCE).desc())
         changes = changes.withColumn("_kdi_rank", F.rank().over(newest)).where("_kdi_rank = 1").drop("_kdi_rank")
@@ -89,7 +88,7 @@ def ordered_changes(changes: DataFrame, mode: Upsert) -> DataFrame:
     before = [F.lag(F.col(f"`{c}`")).over(in_order).alias(c) for c in (SEQUENCE, AT, DELETES, *values)]
     found |= {"_kdi_before": F.struct(*before), "_kdi_newest": F.max(SEQUENCE).over(of_key)}
     unordered = _unordered(mode, values)
-    if is_by_offset(changes.sparkSession, mode):
+    if is_by_offset(changes.sparkSession, mode.sequence_by):
         # Offsets of two topic partitions have no order: which of two changes is newer is nowhere.
         found["_kdi_least"] = F.min(f"{AT}.partition").over(of_key)
         unordered = unordered | F.expr(f"_kdi_least <> {AT}.partition")
