@@ -74,6 +74,27 @@ def test_one_sequence_in_two_topic_partitions_has_no_order_and_is_refused(lakesi
 
 
 @pytest.mark.parametrize("scd_type", [1, 2])
+def test_a_change_that_comes_after_the_delete_of_its_own_time_finds_its_place_before_it(
+    lakeside: Lakeside, scd_type: int
+) -> None:
+    """Purpose: the end of a span shows a delete and not where it lies, which is recorded beside the table.
+    Procedure: an update at offset 2 is a dead letter, and its delete, of one transaction, is refined; replay it.
+    Pass: nothing is refused, and the row stays deleted.
+    """
+    table = upserted(sequence_by="at", scd_type=scd_type)
+    add(lakeside, change("a", at=10, offset=1), change("other", at=10, offset=9, id=2))
+    lakeside.refine(table)
+    add(lakeside, change(None, at=20, offset=3, op="d"))
+    lakeside.refine(table)
+
+    add(lakeside, change("b", at=20, offset=2))
+    lakeside.refine(table)
+
+    assert names(lakeside) == (["other"] if scd_type == 1 else ["a", "other"])
+    lakeside.assert_as_computed_at_once(table)
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
 @pytest.mark.parametrize("deleted_first", [False, True])
 def test_without_a_sequence_a_key_in_two_topic_partitions_is_refused_and_a_sequence_helps(
     lakeside: Lakeside, scd_type: int, *, deleted_first: bool

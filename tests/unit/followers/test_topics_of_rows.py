@@ -40,7 +40,7 @@ def test_new_commits_name_their_topics_and_lost_ones_do_not(tmp_path: Path) -> N
     append(tmp_path, ONE)
     log = append(tmp_path, TWO)
 
-    assert since(log, 0).topics == {TWO}
+    assert since(log, 0).topics == frozenset({TWO})
     assert since(log, 1).topics == frozenset()
     assert since(log, None).topics is None
 

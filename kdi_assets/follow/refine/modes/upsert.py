@@ -203,7 +203,10 @@ def _known_changes(rows: DataFrame, deletes: DataFrame | None, like: DataFrame, 
     old = rows.select("*", F.struct("*").alias(OLD), F.lit(False).alias(DELETES))
     known = _without_ends(old, mode).select(*like.columns, OLD)
     if mode.scd_type == 2:
-        known = known.unionByName(_as_changes(_proven_deletes(rows, mode), like), allowMissingColumns=True)
+        proven = _proven_deletes(rows, mode)
+        if deletes is not None:  # a recorded one has its place as well
+            proven = with_keys(proven, deletes.select(*mode.keys, SEQUENCE), (*mode.keys, SEQUENCE), others=True)
+        known = known.unionByName(_as_changes(proven, like), allowMissingColumns=True)
     return known if deletes is None else known.unionByName(_as_changes(deletes, like), allowMissingColumns=True)
 
 
