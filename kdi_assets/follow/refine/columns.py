@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from kdi_assets.documents.model.refined_modes import Upsert
@@ -20,6 +21,9 @@ between changes with one sequence."""
 CARRIED = "carried"
 """By column whose value the change did not have (Debezium's unchanged columns), the change that the value is of."""
 _REFUSED_BY_DELTA = frozenset(" ,;{}()\n\t=")
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
+_WIDER = frozenset({("float", "double"), *combinations(_INTEGERS, 2)})
+"""Pairs of types; the second one has all values of the first."""
 EXACT_JSON = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
@@ -46,7 +50,15 @@ def one_value(sql: str) -> str:
 
 
 class HasOtherColumns(Exception):
-    """The rows have other columns than the table, so all of them are computed again; the argument says which."""
+    """The rows have other columns than the table, so all of them are computed again; the first argument says which.
+
+    Attributes:
+        only_wider: Whether they are the table's columns, some with wider types.
+    """
+
+    def __init__(self, found: str, *, only_wider: bool = False) -> None:
+        super().__init__(found)
+        self.only_wider = only_wider
 
 
 def refuse_frozen_columns(table: RefinedTableSpec, rows: StructType, kept: StructType) -> None:
@@ -70,6 +82,30 @@ def refuse_frozen_columns(table: RefinedTableSpec, rows: StructType, kept: Struc
 def other_columns(rows: StructType, kept: StructType) -> list[str]:
     """In words, which columns of some rows are not those of a table; their order makes no difference."""
     return _changed(rows, kept) + _added(rows, kept)
+
+
+def are_only_wider(rows: StructType, kept: StructType) -> bool:
+    """Whether some rows have the columns of a table, in types that have all values of the table's."""
+    new = {f.name: f.dataType for f in rows.fields}
+    old = {f.name: f.dataType for f in kept.fields}
+    return new.keys() == old.keys() and all(_widens(kind, new[name]) for name, kind in old.items())
+
+
+def _widens(narrow: DataType, wide: DataType) -> bool:
+    from pyspark.sql import types as t
+
+    match narrow, wide:
+        case t.StructType(), t.StructType():
+            # A cast goes by the places of fields.
+            both = zip(narrow.fields, wide.fields, strict=False)
+            return narrow.names == wide.names and all(_widens(old.dataType, new.dataType) for old, new in both)
+        case t.ArrayType(), t.ArrayType():
+            return _widens(narrow.elementType, wide.elementType)
+        case t.DecimalType(), t.DecimalType():
+            more = wide.scale - narrow.scale
+            return more >= 0 and wide.precision - narrow.precision >= more
+    names = narrow.simpleString(), wide.simpleString()
+    return names[0] == names[1] or names in _WIDER
 
 
 def _added(rows: StructType, kept: StructType) -> list[str]:

@@ -52,8 +52,19 @@ def compute(inputs: Inputs, lake: str) -> Computed:
     change = computed.change
     refuse_clock(inputs.table, change.rows, "mode")
     if isinstance(change.replaces, WholeTable):  # all other changes are of new rows, or of dates that are kept
-        change = replace(change, rows=of_kept_dates(change.rows, inputs.plan.kept.first))
+        rows = of_kept_dates(change.rows, inputs.plan.kept.first)
+        change = replace(
+            change, rows=rows.unionByName(_frozen_rows(inputs, rows)) if inputs.plan.casts_frozen else rows
+        )
     return replace(computed, change=replace(change, small_enough=change.small_enough or inputs.small_enough))
+
+
+def _frozen_rows(inputs: Inputs, like: DataFrame) -> DataFrame:
+    """The rows of the table that cannot be computed again, in the types of others."""
+    from pyspark.sql import functions as F
+
+    rows = rows_at(inputs.spark, inputs.uri, inputs.plan.version).where(f"date < DATE'{inputs.plan.kept.first}'")
+    return rows.select(*(F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in like.schema.fields))
 
 
 def _computed(inputs: Inputs, mode: Mode, lake: str) -> Computed:

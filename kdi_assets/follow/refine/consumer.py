@@ -32,7 +32,7 @@ from kdi_assets.follow.refine.read import appended_rows, change_rows, of_kept_da
 from kdi_assets.follow.refine.spark_errors import spark_failures
 from kdi_assets.follow.refine.stage import StagedChange, create_table, stage_change
 from kdi_assets.follow.refine.table_change import NoRows, RowsOfDates, TableChange, WholeTable
-from kdi_assets.follow.refine.topics import Topics, known_topics, read_topics
+from kdi_assets.follow.refine.topics import TopicsOfRows, known_topics, read_topics
 from kdi_assets.follow.refine.upstream_bookmarks import (
     Bookmarks,
     bookmark_transactions,
@@ -73,7 +73,7 @@ class NewRows:
     output_version: int
     output_id: str
     has_committed: bool
-    topics: Topics | None = None
+    topics: TopicsOfRows | None = None
 
     @property
     def kept_from(self) -> date | None:

@@ -12,11 +12,12 @@ from kdi_assets.delta.log import TableLog, refuse_unmoved
 from kdi_assets.delta.markers import version_id
 from kdi_assets.documents.model.refined_modes import Aggregate, Append, Deduplicate, ReplaceDates, Upsert
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
+from kdi_assets.follow.refine.columns import HasOtherColumns
 from kdi_assets.follow.refine.deletes import deletes_are_lost
 from kdi_assets.follow.refine.entry import RefineKind, VersionRange
 from kdi_assets.follow.refine.errors import BookmarksUnreadable, DatesNotKept, TableNotRefined
 from kdi_assets.follow.refine.kept_dates import KeptDates, read_kept_dates
-from kdi_assets.follow.refine.topics import Topics, known_topics
+from kdi_assets.follow.refine.topics import TopicsOfRows, known_topics
 from kdi_assets.follow.refine.transform import function_source
 from kdi_assets.follow.refine.upstream_bookmarks import Bookmarks, open_consumed, read_bookmarks
 from kdi_assets.follow.upstream import (
@@ -44,6 +45,7 @@ class RefinePlan:
         definitions: Digests of the document and of its function. If the rows have none of them, all are computed again.
         kept: The dates that may be computed.
         topics: Of the rows after the commit; ``None``: the upstream tables must be asked for them.
+        casts_frozen: For ``rebuild``: whether the rows that cannot be computed again stay, in the types of the others.
     """
 
     attempt_id: str
@@ -57,7 +59,8 @@ class RefinePlan:
     committed: int | None = None
     definitions: tuple[str, ...] = ()
     kept: KeptDates = KeptDates()
-    topics: Topics | None = None
+    topics: TopicsOfRows | None = None
+    casts_frozen: bool = False
 
     @property
     def consumed(self) -> Mapping[str, int]:
@@ -93,16 +96,21 @@ class RefinePlan:
         new = {day for upstream in self.upstreams for day in upstream.dates or ()}
         return replace(self, kind="dates", why="requested", dates=frozenset({*dates, *new}))
 
-    def with_all_rows(self, other_columns: str, *, table: str, uri: str) -> RefinePlan:
+    def with_all_rows(self, other: HasOtherColumns, *, table: str, uri: str) -> RefinePlan:
         """The plan with all rows computed again, because they have columns that the table has not.
+
+        Frozen rows stay if their values have the wider types as well.
 
         Raises:
             DatesNotKept: The table has rows that cannot be computed again.
         """
         if self.kind == "rebuild":
             return self
-        why = f"the rows have other columns: {other_columns}"
+        why = f"the rows have other columns: {other}"
         plan = replace(self, kind="rebuild", why=why, dates=frozenset(), deletes=None, topics=None)
+        if other.only_wider and self.kept.has_frozen:
+            why = f"{why}; dates before {self.kept.first} are kept no longer upstream, and get these types"
+            return replace(plan, why=why, casts_frozen=True)
         return plan.without_frozen(table, uri, same_rows=False)
 
     def without_frozen(self, table: str, uri: str, *, same_rows: bool) -> RefinePlan:

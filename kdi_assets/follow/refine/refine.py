@@ -17,7 +17,13 @@ from kdi_assets.delta.transaction import Staged
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.listeners.heard import FollowerWrite
 from kdi_assets.follow.listeners.listening import listening
-from kdi_assets.follow.refine.columns import HasOtherColumns, one_value, other_columns, refuse_frozen_columns
+from kdi_assets.follow.refine.columns import (
+    HasOtherColumns,
+    are_only_wider,
+    one_value,
+    other_columns,
+    refuse_frozen_columns,
+)
 from kdi_assets.follow.refine.compute import Computed, compute
 from kdi_assets.follow.refine.entry import RefineEntry, metadata_of
 from kdi_assets.follow.refine.errors import NoDates, another_active
@@ -96,23 +102,23 @@ def refine(
 
 
 def _refined(context: RefineContext, dates: tuple[date, date] | None, *, rebuild: bool) -> RefineEntry:
-    table, other_columns = context.table, ""
+    table, other = context.table, None
     if dates and not table.is_computed_by_date:
         raise NoDates(table=table.name)
 
     def attempt() -> RefineEntry:
-        nonlocal other_columns
+        nonlocal other
         plan = plan_refinement(table, context.lake, rebuild=rebuild)
         plan = plan.with_dates(days_between(*dates), table=table.name, uri=context.uri) if dates else plan
         if plan.kind == "nothing":
             # The bookmarks stay, so the next commit counts rows that were passed over.
             return replace(_entry(plan, context), rows_passed_over=0)
-        plan = plan.with_all_rows(other_columns, table=table.name, uri=context.uri) if other_columns else plan
+        plan = plan.with_all_rows(other, table=table.name, uri=context.uri) if other else plan
         try:
             return _execute(plan, context)
         except HasOtherColumns as found:
             # The definition's text alone does not show it. This plan, and each after a lost race, computes all rows.
-            other_columns = str(found)
+            other = found
             return attempt()
 
     lost = (OvertakenCommit, StagedFilesGone, PlannedTableGone, TableBusy)
@@ -189,7 +195,8 @@ def _refuse_other_columns(plan: RefinePlan, table: RefinedTableSpec, rows: DataF
         return
     refuse_frozen_columns(table, rows.schema, at_plan.schema)
     if plan.kind != "rebuild":
-        raise HasOtherColumns(", ".join(other_columns(rows.schema, at_plan.schema)) or "in another order")
+        found = ", ".join(other_columns(rows.schema, at_plan.schema)) or "in another order"
+        raise HasOtherColumns(found, only_wider=are_only_wider(rows.schema, at_plan.schema))
 
 
 def _created(plan: RefinePlan, context: RefineContext, computed: Computed) -> RefinePlan:

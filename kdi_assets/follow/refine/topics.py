@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicsOfRows:
     """The topics that rows come from.
 
     Attributes:
@@ -41,7 +41,7 @@ def topics_id(consumer: str) -> str:
     return f"{consumer}|topics"
 
 
-def known_topics(log: TableLog, consumer: str, upstreams: Iterable[UpstreamChanges]) -> Topics | None:
+def known_topics(log: TableLog, consumer: str, upstreams: Iterable[UpstreamChanges]) -> TopicsOfRows | None:
     """The topics of the rows and of what is new, without a JVM; ``None``: only ``read_topics`` finds them.
 
     Args:
@@ -53,12 +53,12 @@ def known_topics(log: TableLog, consumer: str, upstreams: Iterable[UpstreamChang
     for upstream in upstreams:
         if upstream.topics is None or any(log.transaction_version(name) is None for name in upstream.topics):
             return None
-    return Topics(most=most)
+    return TopicsOfRows(most=most)
 
 
-def read_topics(spark: SparkSession, upstreams: Sequence[UpstreamChanges]) -> Topics:
+def read_topics(spark: SparkSession, upstreams: Sequence[UpstreamChanges]) -> TopicsOfRows:
     """The topics of all upstream rows, by the transaction ids of their tables."""
     ids: set[str] = set().union(*(TableAt.open(spark, u.uri, u.version).transaction_ids for u in upstreams))
     found = topics_of(ids)
     names = (topic_txn_id(app_id, topic) for app_id, topics in found.items() for topic in topics)
-    return Topics(frozenset(names), max(map(len, found.values()), default=0))
+    return TopicsOfRows(frozenset(names), max(map(len, found.values()), default=0))

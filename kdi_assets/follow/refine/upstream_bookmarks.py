@@ -25,7 +25,7 @@ from kdi_assets.follow.refine.errors import (
     UpstreamGone,
     UpstreamMissing,
 )
-from kdi_assets.follow.refine.topics import Topics
+from kdi_assets.follow.refine.topics import TopicsOfRows
 from kdi_assets.follow.upstream import OpenedUpstream, open_upstream
 
 
@@ -119,7 +119,7 @@ def bookmark_transactions(
     ends: bool = False,
     frozen: date | None = None,
     kept: Mapping[str, int] = MappingProxyType({}),
-    topics: Topics | None = None,
+    topics: TopicsOfRows | None = None,
 ) -> dict[str, int]:
     """All transaction ids of a commit.
 

@@ -213,6 +213,37 @@ def test_a_changed_document_is_refused_while_rows_of_dates_that_left_are_there_a
     lakeside.assert_as_computed_at_once(changed)
 
 
+def test_a_column_that_becomes_wider_upstream_becomes_wider_in_rows_that_cannot_be_computed_again(
+    lakeside: Lakeside,
+) -> None:
+    """Purpose: `types: evolve` widens a column for good, so "undo the change" would be no way out.
+    Procedure: a date leaves; the column n becomes bigint, and a value comes that only a bigint has; then more, and a
+    rebuild; then the column becomes text, which is another value.
+    Pass: the frozen rows have their values, the others those of now, all as bigint; text is refused.
+    """
+    columns = "id bigint, n int, date date"
+    lakeside.append([(1, 10, D1), (2, 20, D2)], schema=columns)
+    table = refined_table(**{"table": "silver/t", "from": "bronze/events", "mode": "append"})
+    lakeside.refine(table)
+    lakeside.expire(D2)
+    lakeside.refine(table)
+
+    lakeside.sql("ALTER TABLE {t} SET TBLPROPERTIES (delta.enableTypeWidening = true)")
+    lakeside.sql("ALTER TABLE {t} ALTER COLUMN n TYPE bigint")
+    lakeside.sql("INSERT INTO {t} VALUES (3, 3000000000, DATE'2026-01-03')")
+    widened = lakeside.refine(table)
+    lakeside.sql("INSERT INTO {t} VALUES (4, 40, DATE'2026-01-03')")
+    lakeside.refine(table)
+    lakeside.refine(table, rebuild=True)
+
+    assert (widened.kind, widened.rows_added, widened.rows_removed) == ("rebuild", 3, 2)
+    assert "n int would be bigint" in widened.why and f"dates before {D2}" in widened.why
+    found = sorted((dict(row)["id"], dict(row)["n"]) for row in lakeside.rows("silver/t"))
+    assert found == [(1, 10), (2, 20), (3, 3_000_000_000), (4, 40)]
+    with pytest.raises(DatesNotKept):
+        lakeside.refine(replace(table, sql="SELECT id, CAST(n AS string) AS n, date FROM events"))
+
+
 @pytest.mark.parametrize("rows_came", [True, False])
 def test_a_replaced_upstream_table_leaves_the_dates_that_the_old_one_kept_no_longer(
     lakeside: Lakeside, *, rows_came: bool

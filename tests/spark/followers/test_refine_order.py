@@ -11,7 +11,7 @@ import pytest
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine import envelope
 from kdi_assets.follow.refine.row_errors import NullKeys, OrderUnknown, QueryMistake, SequenceOfTwoTopics
-from kdi_assets.follow.refine.topics import Topics
+from kdi_assets.follow.refine.topics import TopicsOfRows
 from tests.refined import Lakeside, refined_table
 
 DAY = date(2026, 1, 1)
@@ -213,7 +213,7 @@ def test_offsets_of_two_topics_are_no_order_also_in_a_table_that_is_made_of_a_re
     by_offset = refined_table(**given, mode={mode: {"keys": ["id"]}})
     with monkeypatch.context() as earlier:
         if not passed_on_before:
-            earlier.setattr(Topics, "transactions", lambda *_: {})
+            earlier.setattr(TopicsOfRows, "transactions", lambda *_: {})
         for offset in (1000, 1001):
             lakeside.append([(*change("old", at=offset, offset=offset), DAY)], CHANGES, columns, txn="web|topic|one")
             lakeside.refine(middle)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kdi_assets.delta.files import FILE
 from kdi_assets.documents.model.refined_modes import Deduplicate
-from kdi_assets.follow.refine.columns import EXACT_JSON, HasOtherColumns, other_columns
+from kdi_assets.follow.refine.columns import EXACT_JSON, HasOtherColumns, are_only_wider, other_columns
 from kdi_assets.follow.refine.envelope import ordering
 from kdi_assets.follow.refine.inputs import Inputs, in_dates, with_days_after, with_days_before
 from kdi_assets.follow.refine.read import computed_once, with_keys
@@ -79,7 +79,8 @@ def _refuse_other_columns(rows: DataFrame, held: DataFrame) -> None:
     """
     held = held.drop(FILE)
     if rows.columns != held.columns or other_columns(rows.schema, held.schema):
-        raise HasOtherColumns(", ".join(other_columns(rows.schema, held.schema)) or "in another order")
+        found = ", ".join(other_columns(rows.schema, held.schema)) or "in another order"
+        raise HasOtherColumns(found, only_wider=are_only_wider(rows.schema, held.schema))
 
 
 def _unique(mode: Deduplicate) -> tuple[str, ...]:
