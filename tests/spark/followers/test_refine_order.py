@@ -153,6 +153,27 @@ def test_changes_of_one_message_are_ordered_by_their_number_in_it(
     lakeside.assert_as_computed_at_once(table)
 
 
+def test_deletes_that_a_release_without_numbers_recorded_are_recorded_again_with_the_rows(
+    lakeside: Lakeside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Procedure: a delete is recorded without its number; then a row upstream changes, and a change older than the
+    delete arrives.
+    """
+    table, columns = upserted(sequence_by="at"), COLUMNS.replace("offset: bigint", "offset: bigint, index: int")
+    lakeside.append([(1, "a", "u", 1, (0, 0, 0)), (2, None, "d", 5, (0, 1, 0))], CHANGES, columns)
+    with monkeypatch.context() as earlier:
+        earlier.setattr(envelope, "PLACE", {"partition": "int", "offset": "bigint"})
+        lakeside.refine(table)
+    lakeside.sql("UPDATE {t} SET name = 'b' WHERE id = 1", CHANGES)
+    again = lakeside.refine(table)
+    lakeside.append([(2, "late", "u", 2, (0, 2, 0))], CHANGES, columns)
+    lakeside.refine(table)
+
+    assert again.kind == "rebuild"
+    assert names(lakeside) == ["b"]
+    lakeside.assert_as_computed_at_once(table)
+
+
 @pytest.mark.parametrize("sequence_by", [None, "at"])
 def test_changes_of_one_message_without_a_number_are_refused_unless_they_say_the_same(
     lakeside: Lakeside, sequence_by: str | None
