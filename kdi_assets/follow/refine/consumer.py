@@ -126,7 +126,6 @@ class NewRows:
         try:
             with spark_failures(self.consumer, "committing"):
                 topics = self.topics or read_topics(spark, [self.changes])
-                transactions = partial(bookmark_transactions, self.consumer, consumed, topics=topics)
                 version, table_id = self.output_version, self.output_id
                 if version < 0:
                     version, table_id = 0, self._created(change, attempt_id, entry)
@@ -135,7 +134,7 @@ class NewRows:
 
                 def transactions(version: int) -> dict[str, int]:
                     others = others_transactions(log, names, self.consumer, version)
-                    return {**others, **bookmark_transactions(self.consumer, consumed, version)}
+                    return {**others, **bookmark_transactions(self.consumer, consumed, version, topics=topics)}
 
                 request = CommitRequest(self.output, table_id, attempt_id, transactions, metadata_of(entry))
                 replaces = staged.staged.replaces
