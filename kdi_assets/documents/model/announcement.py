@@ -144,7 +144,7 @@ def parse_announcement(value: bytes | str) -> Announcement:
         if written[FORMAT_KEY] != FORMAT:
             raise NotAnAnnouncement(f"{FORMAT_KEY} is {written[FORMAT_KEY]!r}, and this release reads {FORMAT}")
         return _announcement(written)
-    except (KeyError, TypeError, ValueError) as wrong:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as wrong:
         raise NotAnAnnouncement(str(wrong)) from wrong
 
 

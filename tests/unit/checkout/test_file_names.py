@@ -121,6 +121,34 @@ def test_a_message_with_a_name_that_leads_nowhere_is_a_dead_letter_as_a_whole(va
     assert (found.uris, found.reason, found.names_nothing) == ((), reason, False)
 
 
+NO_NAMES = [
+    ("s3_events", s3(event("a\ud800.parquet")), "no_address"),
+    ("s3_events", "[" * 100_000, "not_an_s3_event"),
+    ("announcements", "[" * 100_000, "not_an_announcement"),
+    ("announcements", ANNOUNCED.to_json().replace(FILES[0].path, r"/a\ud800"), "no_address"),
+    ("announcements", ANNOUNCED.to_json().replace('"changes"', r'"\ud800"'), "not_an_announcement"),
+    ("announcements", json.dumps({**json.loads(ANNOUNCED.to_json()), "added": [5]}), "not_an_announcement"),
+    ("announcements", json.dumps({**json.loads(ANNOUNCED.to_json()), "ranges": 5}), "not_an_announcement"),
+]
+
+
+@pytest.mark.parametrize(("names", "value", "reason"), NO_NAMES, ids=range(len(NO_NAMES)))
+def test_json_that_no_name_can_come_from_is_a_dead_letter_that_can_be_written(
+    names: FileNames, value: str, reason: str
+) -> None:
+    found = named(value, names)
+
+    assert (found.uris, found.reason) == ((), reason)
+    assert found.detail.encode()
+
+
+def test_bounds_of_offsets_that_are_no_numbers_are_of_no_announcement() -> None:
+    written = json.loads(ANNOUNCED.to_json())
+    written["added"][0]["offsets"] = {"partition": [0, 0], "offset": [0, float("inf")]}
+
+    assert named(json.dumps(written), "announcements").reason == "not_an_announcement"
+
+
 def test_an_announcement_survives_its_json() -> None:
     assert parse_announcement(ANNOUNCED.to_json()) == ANNOUNCED
     assert named(ANNOUNCED.to_json(), "announcements").uris == tuple(file.path for file in FILES)

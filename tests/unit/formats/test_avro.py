@@ -164,6 +164,29 @@ def test_a_schema_that_is_not_known_is_told_in_its_canonical_form_and_its_datums
     ]
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        r'{"type":"record","name":"r","fields":[{"name":"\ud800","type":"int"}]}',
+        r'{"type":"enum","name":"e","symbols":["\udfff"]}',
+        '{"type":"fixed","name":"f","size":1e999}',
+        '{"type":"fixed","name":"f","size":-1e999}',
+        '{"type":"fixed","name":"f","size":NaN}',
+        '{"type":"fixed","name":"f","size":[]}',
+        f'{{"type":"fixed","name":"f","size":"{"9" * 5000}"}}',
+        '{"type":"record","name":["r"],"fields":[]}',
+        "[" * 100_000,
+        '{"type":' * 10_000,
+    ],
+    ids=range(10),
+)
+def test_a_schema_that_nobody_can_write_down_is_of_a_malformed_container(schema: str) -> None:
+    """And not an error of the worker, which would end each drain."""
+    [found] = opening({})(iter([pa.array([container(SCHEMA, text=schema)])]))
+
+    assert found.to_pylist() == [{"reason": "malformed_container", "writer": None, "schema": None, "datums": None}]
+
+
 @pytest.mark.parametrize("value", [value for value in FRAMES if value is not None])
 def test_a_frame_is_taken_apart_or_refused(value: bytes) -> None:
     reason, schema_id, payload = FRAMES[value]

@@ -58,9 +58,11 @@ def canonical_form(text: bytes | str) -> str:
         names = [name for name, _ in definitions(schema)]
         if len(set(names)) < len(names):
             raise NoSchema(f"it defines a type twice: {', '.join(names)}")
-        return json.dumps(_bare(_TextWriter({}).written(schema, "")), separators=(",", ":"), ensure_ascii=False)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
+        form = json.dumps(_bare(_TextWriter({}).written(schema, "")), separators=(",", ":"), ensure_ascii=False)
+        form.encode()  # JSON may have half a character, and no text of Arrow or Java can
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as wrong:
         raise NoSchema(str(wrong)) from wrong
+    return form
 
 
 def _bare(type_: Any) -> Any:

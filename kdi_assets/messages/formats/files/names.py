@@ -49,7 +49,7 @@ def named_files(value: bytes, format_: Files) -> NamedFiles:
         found = _NAMES[format_.names](value)
         return NamedFiles(tuple(_allowed(path, format_.root) for path in found))
     except _RefusedMessage as refused:
-        return NamedFiles((), refused.reason, refused.detail)
+        return NamedFiles((), refused.reason, refused.detail.encode(errors="replace").decode())
 
 
 def canonical(path: str) -> str:
@@ -86,6 +86,7 @@ def _allowed(path: str, roots: Sequence[str]) -> str:
         raise _RefusedMessage("outside_root", path)
     try:
         uri = canonical(path)
+        uri.encode()  # half a character of JSON is in no file's name
         within = [canonical(f"{root.rstrip('/')}/_")[:-1] for root in roots]
     except ValueError as wrong:
         raise _RefusedMessage("no_address", path) from wrong
@@ -131,7 +132,7 @@ def _of_s3_events(value: bytes) -> list[str]:
         if said.get("Event") == "s3:TestEvent":
             return []  # S3 sends it once, when notifications are switched on
         records = [_of_record(record) for record in said["Records"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as wrong:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as wrong:
         raise _RefusedMessage("not_an_s3_event", str(wrong)) from wrong
     return [uri for uri in records if uri]
 
