@@ -253,3 +253,58 @@ def test_imports_that_registries_do_not_keep_are_known(import_: str, type_: str)
     compiled = Descriptors(schema_descriptors(Schema(91, "PROTOBUF", text)))
 
     assert [field.name for field in compiled.message("shop.Order").fields] == ["id", "price"]
+
+
+ENTRY = "message LabelsEntry { option map_entry = true; string key = 1; int64 value = 2; }"
+
+
+def test_maps_that_are_registered_as_their_entries_are_maps() -> None:
+    """As Confluent's serializers registered them, also in references."""
+    place = Referenced("shop/place.proto", f"{HEAD} message Place {{ repeated LabelsEntry labels = 1; {ENTRY} }}")
+    order = (
+        f"message Order {{ Place place = 1; repeated shop.Order.LabelsEntry labels = 2; {ENTRY} message Inner {{}} }}"
+    )
+    as_map = "message Order { map<string, int64> labels = 2; message Inner {} }"
+
+    written = Descriptors(
+        schema_descriptors(Schema(95, "PROTOBUF", f'{HEAD} import "shop/place.proto"; {order}', (place,)))
+    )
+    same = Descriptors(schema_descriptors(Schema(96, "PROTOBUF", f"{HEAD} {as_map}")))
+
+    record = record_of(written.message("shop.Order"))
+    assert [(f.name, type(f.type).__name__) for f in record.fields] == [("place", "Record"), ("labels", "MapOf")]
+    assert record.fields[1].type == record_of(same.message("shop.Order")).fields[0].type
+    assert written.messages() == ["shop.Place", "shop.Order", "shop.Order.Inner"]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "message Entry { option map_entry = true; string key = 1; }",
+        "message M { option map_entry = true; int32 a = 1; }",
+    ],
+)
+def test_what_is_no_entry_of_a_map_is_refused(entry: str) -> None:
+    with pytest.raises(DescriptorMistake):
+        Descriptors(schema_descriptors(Schema(97 + len(entry), "PROTOBUF", f"{HEAD} message Order {{ {entry} }}")))
+
+
+def test_an_index_of_a_message_after_a_map_is_taken_as_either_client_counts() -> None:
+    """In descriptors a map is a message of its own; Confluent's client in Java counts the messages of the text."""
+    nested = "message Inner { map<string, int32> a = 1; message Inmost {} }"
+    text = f"{HEAD} message Order {{ map<string, string> m = 4; map<string, string> n = 5; {nested} }}"
+    schema = Descriptors(schema_descriptors(Schema(98, "PROTOBUF", text)))
+
+    inner, inmost = "shop.Order.Inner", "shop.Order.Inner.Inmost"
+    expected = {
+        (0,): "shop.Order",
+        (0, 0): inner,
+        (0, 0, 0): inmost,
+        (0, 0, 1): inmost,
+        (0, 2): inner,
+        (0, 2, 0): inmost,
+        (0, 2, 1): inmost,
+    }
+    assert dict(schema.places()) == expected
+    assert {path: schema.message_at(path) for path in expected} == expected
+    assert [schema.message_at(path) for path in ((0, 1), (0, 3), (0, 0, 2))] == [None, None, None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -103,10 +103,9 @@ class Descriptors:
         found: DescriptorProto | None = None
         names = [file.package] if file.package else []
         for place in path:
-            messages = file.message_type if found is None else found.nested_type
-            if place >= len(messages):
+            found = _at_place(file.message_type if found is None else found.nested_type, place)
+            if found is None:
                 return None
-            found = messages[place]
             names.append(found.name)
         return ".".join(names) if found is not None else None
 
@@ -205,12 +204,26 @@ def _names(messages: Iterable[DescriptorProto], package: str) -> Iterator[str]:
 
 
 def _places(
-    messages: Iterable[DescriptorProto], package: str, above: tuple[int, ...]
+    messages: Sequence[DescriptorProto], package: str, above: tuple[int, ...]
 ) -> Iterator[tuple[tuple[int, ...], str]]:
-    for place, message in enumerate(messages):
-        name = f"{package}.{message.name}" if package else message.name
-        yield (*above, place), name
-        yield from _places(message.nested_type, name, (*above, place))
+    for place in range(len(messages)):
+        if message := _at_place(messages, place):
+            name = f"{package}.{message.name}" if package else message.name
+            yield (*above, place), name
+            yield from _places(message.nested_type, name, (*above, place))
+
+
+def _at_place(messages: Sequence[DescriptorProto], place: int) -> DescriptorProto | None:
+    """The message at a place of a message index.
+
+    Clients that count in descriptors count the entries that maps become; Confluent's in Java counts the messages of the
+    text. No message is an entry, so an index of one is of the latter.
+    """
+    found = messages[place] if place < len(messages) else None
+    if found is None or not found.options.map_entry:
+        return found
+    of_text = [message for message in messages if not message.options.map_entry]
+    return of_text[place] if place < len(of_text) else None
 
 
 def _named_messages(messages: Iterable[DescriptorProto], package: str) -> Iterator[tuple[str, DescriptorProto]]:
@@ -244,6 +257,11 @@ def _string_to_bytes(message: DescriptorProto) -> None:
 
 
 SECONDS = 60
+_ENTRY = re.compile(r"\boption\s+map_entry\s*=\s*true\s*;")
+"""In the text of a schema: Confluent's serializers of before 2024-11 register maps as the entries that they become, and
+protoc takes the option from nobody."""
+_MARKED = "kdi_k9f1c_map_entry"
+"""The name that an entry reserves until it is compiled. No schema has it by chance."""
 _WRITTEN = ("--include_imports", "--include_source_info")  # the latter: comments
 _LOGGED = re.compile(r"^[IW]\d{4} |warning:", re.IGNORECASE)
 
@@ -296,7 +314,7 @@ def schema_descriptors(schema: Schema) -> bytes:
                 raise DescriptorMistake(f"schema {schema.id} refers to {name}, which is not a valid import path")
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+                path.write_text(_ENTRY.sub(f'reserved "{_MARKED}";', text), encoding="utf-8")
             except OSError as refused:  # one name is a folder in another
                 raise DescriptorMistake(f"schema {schema.id} refers to {name}, which cannot be a file") from refused
         written = Path(temporary, "set")
@@ -305,7 +323,21 @@ def schema_descriptors(schema: Schema) -> bytes:
         options = [*folders, *_WRITTEN, f"--descriptor_set_out={written}"]
         if protoc.main(["protoc", *options, file]):
             return compiled(file, folder=folder)  # raises, with the message
-        return written.read_bytes()
+        return _with_entries(written.read_bytes())
+
+
+def _with_entries(serialized: bytes) -> bytes:
+    """The descriptors with the option of an entry in place of its mark."""
+    from google.protobuf.descriptor_pb2 import FileDescriptorSet
+
+    if _MARKED.encode() not in serialized:
+        return serialized
+    files = FileDescriptorSet.FromString(serialized)
+    for message in (message for file in files.file for message in _all_messages(file.message_type)):
+        if _MARKED in message.reserved_name:
+            message.reserved_name.remove(_MARKED)
+            message.options.map_entry = True
+    return bytes(files.SerializeToString())
 
 
 def _common_imports() -> list[str]:
