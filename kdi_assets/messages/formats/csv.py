@@ -1,8 +1,8 @@
 """CSV: one line per message, without a header; the columns are those of the DDL, in its order.
 
 Spark's ``from_csv`` does not validate: it fills a line that was cut off with nulls, reads unclosed quotation marks and
-line ends outside of quotation marks as text, and rounds decimals. So all columns are read as text, with a marker
-appended to the line that must come out in a column of its own after them; then the texts are cast here.
+line ends outside of quotation marks as text, and rounds numbers. So all columns are read as text, with a marker
+appended to the line that must come out in a column of its own after them; then the texts are judged and cast here.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from kdi_assets.messages.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECO
 from kdi_assets.messages.formats.errors import FormatMistake
 from kdi_assets.messages.formats.plain import is_utf8
 from kdi_assets.messages.formats.rules import Rule, any_of, literal
-from kdi_assets.runtime.spark_internals import try_eval
+from kdi_assets.runtime.spark_internals import jvm_type, kernel_call, kernel_object, try_eval
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 _DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -38,7 +38,9 @@ _MARKER = "k9f1c7e52"
 _EMPTY = "k7e52"
 """Spark's null value: without it, nothing between two delimiters and ``""`` would be read as the same."""
 _INTEGER = literal(r"^\s*[+-]?[0-9]+\s*$")
-_NUMBER = literal(r"^\s*[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?\s*$")
+_MISFIT = "_kdi_misfit_number"
+"""The first decimal or binary fraction that its column does not hold, as the kernel's ``Numbers`` says it."""
+_MISFIT_REASONS = ("out_of_range", "too_precise", "wrong_type")
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,11 @@ class CsvDecoder(Decoder):
             f"{literal(f.name)}, {_typed(self._text(n), f.dataType)}" for n, f in enumerate(record.fields)
         )
         decoded = f"{_complete(record)} AND {_UTF8} AND NOT ({any_of(faults)})"
+        spark = messages.sparkSession
         return (
-            messages.withColumn(_UTF8, is_utf8(messages.sparkSession))
-            .withColumn(DOCUMENT, try_eval(messages.sparkSession, self._columns(record)))
+            messages.withColumn(_UTF8, is_utf8(spark))
+            .withColumn(DOCUMENT, try_eval(spark, self._columns(record)))
+            .withColumn(_MISFIT, self._misfit(spark, record))
             .withColumn(DECODED, F.expr(decoded))
             .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN named_struct({values}) END"))
         )
@@ -125,6 +129,17 @@ class CsvDecoder(Decoder):
             "lineSep": "\n",  # otherwise Spark guesses it from the messages
         }
 
+    def _misfit(self, spark: SparkSession, record: StructType) -> Column:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
+
+        fractions = [(n, f) for n, f in enumerate(record.fields) if _is_fraction(f.dataType)]
+        if not fractions:
+            return F.lit(0)
+        numbers = kernel_object(spark, "kdi.csv.Numbers", jvm_type(spark, StructType([f for _, f in fractions])))
+        texts = f"array({', '.join(self._text(n) for n, _ in fractions)})"
+        return kernel_call(spark, "kdi.csv.Numbers", "firstMisfit", "int", texts, numbers)
+
     def _text(self, number: int) -> str:
         """Spark SQL: the text of a column; null where it is empty."""
         text = f"{DOCUMENT}.{_column(number)}"
@@ -133,11 +148,17 @@ class CsvDecoder(Decoder):
 
     def _value_rules(self, record: StructType) -> Iterator[Rule]:
         """Why the text of a column does not fit."""
+        fractions = 0
         for number, field in enumerate(record.fields):
             text = self._text(number)
             if not field.nullable:
                 yield Rule("missing_field", f"{text} IS NULL", field.name)
-            yield from _rules_of(text, field.dataType, field.name)
+            if _is_fraction(field.dataType):
+                for code, reason in enumerate(_MISFIT_REASONS, 4 * fractions + 1):
+                    yield Rule(reason, f"{_MISFIT} = {code}", field.name)
+                fractions += 1
+            else:
+                yield from _rules_of(text, field.dataType, field.name)
 
 
 def _complete(record: StructType) -> str:
@@ -167,12 +188,17 @@ def _typed(text: str, declared: DataType) -> str:
     return text if kind == "string" else f"try_cast({text} AS {kind})"
 
 
+def _is_fraction(declared: DataType) -> bool:
+    from pyspark.sql.types import FractionalType
+
+    return isinstance(declared, FractionalType)
+
+
 def _rules_of(text: str, declared: DataType, column: str) -> Iterator[Rule]:
-    """Why a text does not fit the column's type."""
+    """Why a text does not fit the column's type, which is not of fractions."""
     from pyspark.sql import types as t
 
-    value = _typed(text, declared)
-    lost = f"{text} IS NOT NULL AND {value} IS NULL"
+    lost = f"{text} IS NOT NULL AND {_typed(text, declared)} IS NULL"
     match declared:
         case t.StringType():
             return
@@ -180,14 +206,6 @@ def _rules_of(text: str, declared: DataType, column: str) -> Iterator[Rule]:
             yield from _time_rules(text, declared, column)
         case t.BooleanType():
             yield Rule("wrong_type", f"lower(trim({text})) NOT IN ('true', 'false')", column)
-        case t.DoubleType() | t.FloatType():
-            yield Rule("wrong_type", f"NOT {text} RLIKE {_NUMBER}", column)
-            yield Rule("out_of_range", f"abs({value}) = double('Infinity')", column)
-        case t.DecimalType():
-            yield Rule("out_of_range", f"{lost} AND {text} RLIKE {_NUMBER}", column)
-            yield Rule("wrong_type", lost, column)
-            exact = f"try_cast({text} AS decimal(38, {38 - (declared.precision - declared.scale)}))"
-            yield Rule("too_precise", f"{exact} <> {value}", column)
         case _:
             yield Rule("out_of_range", f"{lost} AND {text} RLIKE {_INTEGER}", column)
             yield Rule("wrong_type", lost, column)

@@ -134,3 +134,52 @@ def test_a_line_that_is_one_text_in_quotation_marks_has_too_few_columns(spark: S
 
     assert verdicts['"1619691,9995"'].record is None
     assert verdicts['"1619691,9995"'].reason == "too_few_columns"
+
+
+FRACTIONS = "a decimal(38,0), b decimal(38,2), c decimal(38,18), d decimal(37,2), e double, f float, g decimal(9,4)"
+HELD = {
+    "1.0,1.50,0.123456789012345678,1.00,9007199254740992,16777216,1e4": None,
+    " +12 ,-.5,1.,0.0100e2,1.5e3,0.1,12345e-4": None,
+    f"{'9' * 38},{'9' * 36}.99,0,0,1208925819614629174706176,0e9999999999,0E-9999": None,
+    "0,0,0,0,0.1234567890123456789,-0.0e-400,0.00000": None,
+    f"1{'0' * 10}e-10,{'0' * 900}1,,,9e307,3.4e38,1e+0004": None,
+}
+CHANGED = {
+    "1.5,,,,,,": ("too_precise", "a"),
+    "1e-1,,,,,,": ("too_precise", "a"),
+    ",1.005,,,,,": ("too_precise", "b"),
+    ",,0.1234567890123456789,,,,": ("too_precise", "c"),
+    ",,,1.00004,,,": ("too_precise", "d"),
+    ",,,,,,1.00001": ("too_precise", "g"),
+    ",,,,,,1.00001e0": ("too_precise", "g"),
+    f"1{'0' * 38},,,,,,": ("out_of_range", "a"),
+    ",,,,,,1e5": ("out_of_range", "g"),
+    ",,,,,,100e2147483647": ("out_of_range", "g"),
+    ",,,,,,1e-2147483647": ("out_of_range", "g"),
+    ",,,,,,1e99999999999999": ("out_of_range", "g"),
+    f",,,,,,{'1' * 300_000}": ("out_of_range", "g"),
+    ",,,,9007199254740993,,": ("out_of_range", "e"),
+    f",,,,{'1' * 300_000},,": ("out_of_range", "e"),
+    ",,,,,16777217,": ("out_of_range", "f"),
+    ",,,,,1e39,": ("out_of_range", "f"),
+    ",,,,,1e-60,": ("out_of_range", "f"),
+    ",,,,1e-400,,": ("out_of_range", "e"),
+    ",,,,-1e99999999999999,,": ("out_of_range", "e"),
+    ",,,,1e,,": ("wrong_type", "e"),
+    ",,,,.,,": ("wrong_type", "e"),
+    ",,,,1 2,,": ("wrong_type", "e"),
+    ",,,,,Infinity,": ("wrong_type", "f"),
+    ",,,,٣,,": ("wrong_type", "e"),
+    "1.5,,x,,,,": ("too_precise", "a"),
+    "x,1.005,,,,,": ("wrong_type", "a"),
+}
+
+
+def test_a_number_is_held_as_it_is_written_or_its_line_is_a_dead_letter(spark: SparkSession) -> None:
+    """As of JSON: a decimal is not rounded, nor an integer in a binary fraction, and nothing but 0 becomes 0."""
+    verdicts = verdicts_of(spark, Csv(), [*HELD, *CHANGED], ddl=FRACTIONS)
+
+    assert {line: verdicts[line].reason for line in HELD} == HELD
+    assert {line: verdicts[line] for line in CHANGED} == {m: Verdict(False, *w, None) for m, w in CHANGED.items()}
+    first = json.loads(verdicts[next(iter(HELD))].record or "", parse_float=str, parse_int=str)
+    assert (first["c"], first["e"], first["f"]) == ("0.123456789012345678", "9.007199254740992E15", "1.6777216E7")
