@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kdi_assets.delta.object_storage import prove_conditional_put
@@ -18,15 +17,13 @@ from kdi_assets.streams.ledger.positions import LedgerState
 from kdi_assets.streams.ledger.routes import Routes
 from kdi_assets.streams.rules.column_comments import commented
 from kdi_assets.streams.rules.shape import analyse
-from kdi_assets.streams.rules.table.column_tree import DATE
+from kdi_assets.streams.rules.table.statistics import columns_with_statistics
 from kdi_assets.streams.rules.table.table_schema import PROPERTY
 from kdi_assets.streams.spark_errors import spark_failures
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-_COLUMNS_WITH_STATISTICS = 32
 
 
 def commit_positions(
@@ -92,20 +89,5 @@ def _statistics(stream: Stream, schema: StructType) -> dict[str, str]:
     """
     if not {"delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols"}.isdisjoint(stream.properties):
         return {}
-    columns = [".".join(name(step) for step in path) for path in _ordered_paths(schema) if path != (DATE,)]
-    prefix = ".".join(name(step) for step in stream.coordinates.split("."))
-    first = sorted(columns, key=lambda c: not c.startswith(f"{prefix}."))[:_COLUMNS_WITH_STATISTICS]
-    return {"delta.dataSkippingStatsColumns": ",".join(first)}
-
-
-def _ordered_paths(record: StructType, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The paths of all numbers, dates and times outside arrays and maps."""
-    from pyspark.sql import types as t
-
-    for field in record.fields:
-        here = (*path, field.name)
-        match field.dataType:
-            case t.StructType():
-                yield from _ordered_paths(field.dataType, here)
-            case t.NumericType() | t.DateType() | t.TimestampType() | t.TimestampNTZType():
-                yield here
+    paths = columns_with_statistics(stream, schema)
+    return {"delta.dataSkippingStatsColumns": ",".join(".".join(name(step) for step in path) for path in paths)}
