@@ -172,6 +172,8 @@ JVM: Mapping[str, Sequence[str]] = {
         f"{_AVRO}.SchemaCompatibility$SchemaCompatibilityResult.getIncompatibilities/0",
         f"{_AVRO}.SchemaCompatibility$Incompatibility.getLocation/0",
         f"{_AVRO}.SchemaCompatibility$Incompatibility.getMessage/0",
+        f"{_AVRO}.io.DecoderFactory.get/0",
+        f"{_AVRO}.io.DecoderFactory.resolvingDecoder/3",
         "java.lang.Object.toString/0",
     ],
     f"{SPARK}:_avro_schema": [f"{_AVRO}.Schema$Parser.<init>/0", f"{_AVRO}.Schema$Parser.parse/1"],

@@ -361,10 +361,17 @@ def avro_fingerprint(schema: str) -> bytes:
 
 
 def avro_incompatibilities(reader: str, writer: str) -> list[str] | None:
-    """Why datums of the writer's schema cannot be read by the reader's; ``None`` if they can."""
-    compatibility = _active_jvm().org.apache.avro.SchemaCompatibility
-    found = compatibility.checkReaderWriterCompatibility(_avro_schema(reader), _avro_schema(writer))
+    """Why datums of the writer's schema cannot be read by the reader's; ``None`` if they can.
+
+    Raises:
+        Py4JJavaError: Avro refuses a schema, or a default value that the reader's needs.
+    """
+    avro, (becomes, written) = _active_jvm().org.apache.avro, (_avro_schema(text) for text in (reader, writer))
+    found = avro.SchemaCompatibility.checkReaderWriterCompatibility(becomes, written)
     if str(found.getType().toString()) == "COMPATIBLE":
+        avro.io.DecoderFactory.get().resolvingDecoder(
+            written, becomes, None
+        )  # an enum's default may be no symbol of it
         return None
     return [f"{i.getLocation()}: {i.getMessage()}" for i in found.getResult().getIncompatibilities()]
 

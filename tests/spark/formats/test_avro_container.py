@@ -212,3 +212,15 @@ def test_a_schema_of_another_unit_is_another_one_and_does_not_become_this_one(sp
     assert canonical_form(millis) != canonical_form(micros)
     assert why_refused(millis, micros) == "at: another unit or scale"
     assert why_refused(micros, micros) == ""
+
+
+def test_a_schema_without_a_field_whose_default_is_none_of_its_symbols_does_not_become_this_one(
+    spark: SparkSession,
+) -> None:
+    """Avro's check of two schemas does not look at defaults, and its decoder refuses to begin."""
+    kind = {"type": "enum", "name": "E", "symbols": ["A"]}
+    reader = json.dumps(record(field("id", "long"), {"name": "kind", "type": kind, "default": "B"}))
+    without, same = record(field("id", "long")), record(field("id", "long"), field("kind", kind))
+
+    assert "B" in why_refused(reader, json.dumps(without))
+    assert why_refused(reader, json.dumps(same)) == ""
