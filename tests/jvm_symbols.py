@@ -154,6 +154,7 @@ JVM: Mapping[str, Sequence[str]] = {
         "java.lang.Object.toString/0",
     ],
     f"{SPARK}:rows_ask_clock": ["kdi.expressions.PlanNodes.askClock/1"],
+    f"{SPARK}:columns_of_bytes_as_text": ["kdi.expressions.PlanNodes.ofBytesAsText/1"],
     f"{SPARK}:avro_type": [
         f"{_SQL}.avro.SchemaConverters.toSqlType/1",
         f"{_SQL}.avro.SchemaConverters$SchemaType.dataType/0",

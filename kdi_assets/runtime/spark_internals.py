@@ -340,6 +340,11 @@ def rows_ask_clock(rows: DataFrame) -> bool:
     return bool(jvm_view(rows.sparkSession).kdi.expressions.PlanNodes.askClock(jvm_frame(rows)))
 
 
+def columns_of_bytes_as_text(rows: DataFrame) -> set[str]:
+    """The columns that nodes of the rows' plan make by a cast of bytes to text, which does not look at the bytes."""
+    return set(json.loads(jvm_view(rows.sparkSession).kdi.expressions.PlanNodes.ofBytesAsText(jvm_frame(rows))))
+
+
 def avro_type(schema: str) -> Any:
     """Spark's type for an Avro schema, everything nullable."""
     from pyspark.sql.types import _parse_datatype_json_string

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
@@ -14,7 +14,7 @@ from kdi_assets.documents.model.refined_modes import Aggregate, ReplaceDates
 from kdi_assets.documents.model.refined_table import RefinedTableSpec
 from kdi_assets.follow.refine.plan import RefinePlan
 from kdi_assets.follow.refine.read import DAY, FEED_COLUMNS, appended_rows, change_rows, in_one_task, with_keys
-from kdi_assets.follow.refine.transform import is_made_by_date, transform
+from kdi_assets.follow.refine.transform import in_utf8, is_made_by_date, transform
 from kdi_assets.follow.upstream import UpstreamChanges
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ class Inputs:
 
     def all_rows(self) -> DataFrame:
         """The result over all upstream rows, at the versions of the plan."""
-        frames = {u.view: rows_at(self.spark, u.uri, u.version) for u in self.plan.upstreams}
-        return transform(self.spark, self.table, frames)
+        return self._of({u.view: rows_at(self.spark, u.uri, u.version) for u in self.plan.upstreams})
 
     def rows_of(self, dates: Collection[date]) -> DataFrame:
         """The rows of some dates, of ``all_rows``."""
@@ -46,7 +45,7 @@ class Inputs:
             frames = {u.view: self._upstream_rows(u) for u in self.plan.upstreams}
         else:
             frames = {u.view: self._upstream_rows_of(u, dates) for u in self.plan.upstreams}
-        return transform(self.spark, self.table, frames).where(in_dates(dates))
+        return self._of(frames).where(in_dates(dates))
 
     def rows_made_by_date(self) -> tuple[DataFrame, bool] | None:
         """The rows of the plan's dates, if a row of a date is made of the upstream rows of that date alone.
@@ -63,13 +62,13 @@ class Inputs:
         files = table.files_of_dates(dates)
         few = is_small(map(bytes_of, files))
         frame = in_one_task(table.rows_of(files)) if few else table.rows_of(files)
-        rows = transform(self.spark, self.table, {upstream.view: frame})
+        rows = self._of({upstream.view: frame})
         return (rows.where(in_dates(dates)), few) if is_made_by_date(rows, frame) else None
 
     def new_rows(self) -> DataFrame:
         """The result over the rows that were added, if upstream rows were only added; few of them in one partition."""
         (changes,) = self.plan.upstreams
-        rows = transform(self.spark, self.table, {changes.view: appended_rows(self.spark, changes)})
+        rows = self._of({changes.view: appended_rows(self.spark, changes)})
         return in_one_task(rows) if self.small_enough else rows
 
     def touched_rows(self) -> DataFrame:
@@ -79,6 +78,10 @@ class Inputs:
             return self.new_rows()
         rows = change_rows(self.spark, changes).drop(*FEED_COLUMNS)
         return transform(self.spark, self.table, {changes.view: rows})
+
+    def _of(self, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """The result over rows of upstream tables, to be written."""
+        return in_utf8(transform(self.spark, self.table, frames))
 
     @property
     def only_added(self) -> bool:

@@ -196,6 +196,23 @@ class TimeOutOfRange(Terminal):
     )
 
 
+class TextNotUtf8(Terminal):
+    """A text of a row, made of bytes, is not UTF-8, and most readers of the table would fail."""
+
+    table: str
+    column: str
+
+    what_happened = (
+        "{table}: a new row has text that is not UTF-8 in the column {column}, made of bytes: pandas, DuckDB and "
+        "others could not read the table."
+    )
+    what_is_safe = "nothing was committed; the next refinement reads the same rows again."
+    what_to_run = (
+        "kdi refine {table}   (first change how sql casts bytes to text: try_validate_utf8(CAST(key AS STRING)) is "
+        "null for such bytes, and base64(key) keeps them)"
+    )
+
+
 class NameOfOurColumn(Terminal):
     """The rows have a column with the name of one that the mode makes."""
 

@@ -7,7 +7,13 @@ from contextlib import contextmanager
 
 from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.errors import RefiningFailed, RefiningForbidden
-from kdi_assets.follow.refine.row_errors import ConstraintViolated, OrderUnknown, RowsNotComputable, TimeOutOfRange
+from kdi_assets.follow.refine.row_errors import (
+    ConstraintViolated,
+    OrderUnknown,
+    RowsNotComputable,
+    TextNotUtf8,
+    TimeOutOfRange,
+)
 from kdi_assets.runtime.progress import WorkStep, announced
 from kdi_assets.runtime.spark_failures import FailureKind, SparkFailure, translated
 
@@ -15,6 +21,9 @@ ORDER_UNKNOWN = "kdi: order unknown: "
 """Begins the message by which a job ends if its changes have no order; keys and places of one follow as JSON."""
 OUT_OF_YEARS = "kdi: out of the years 1 to 9999: "
 """Begins the message by which a job ends if a time is out of them; the column follows, in backticks."""
+
+NOT_UTF8 = "kdi: not UTF-8: "
+"""The same, if a text is not UTF-8."""
 
 
 @contextmanager
@@ -30,6 +39,7 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
         RefiningForbidden: A right is missing in the storage, or room.
         OrderUnknown: Changes have no order.
         TimeOutOfRange: A date or timestamp of a row is out of the years 1 to 9999.
+        TextNotUtf8: A text of a row is not UTF-8.
         RowsNotComputable: An expression does not fit the columns or a value; Python workers cannot run the function.
         RefiningFailed: Spark, Delta or the storage failed otherwise, or the JVM does not answer.
     """
@@ -39,6 +49,8 @@ def spark_failures(table: str, doing: str) -> Iterator[None]:
             return OrderUnknown(table=table, example=example[: example.rfind("}") + 1][:500])
         if column := _told(failure, OUT_OF_YEARS):
             return TimeOutOfRange(table=table, column=column[: column.rfind("`") + 1])
+        if column := _told(failure, NOT_UTF8):
+            return TextNotUtf8(table=table, column=column[: column.rfind("`") + 1])
         match failure.kind:
             case FailureKind.CONSTRAINT:
                 return ConstraintViolated(table=table, detail=failure.root)

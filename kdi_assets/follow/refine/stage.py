@@ -30,7 +30,7 @@ from kdi_assets.follow.refine.table_change import (
     paired,
 )
 from kdi_assets.messages.formats.rules import literal, name
-from kdi_assets.messages.formats.year_bounds import is_out_of_years
+from kdi_assets.messages.formats.unreadable import is_out_of_years
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,16 @@ from kdi_assets.errors import KdiError
 from kdi_assets.follow.refine.columns import AT, refuse_made_columns
 from kdi_assets.follow.refine.envelope import CHANGE_SEQUENCE, has_coordinates, ordering, without_envelope
 from kdi_assets.follow.refine.row_errors import DateNotKept, QueryMistake, RowsNotOneByOne
-from kdi_assets.runtime.spark_internals import PlanNode, columns_of_ctes, plan_nodes, rows_ask_clock
+from kdi_assets.follow.refine.spark_errors import NOT_UTF8
+from kdi_assets.messages.formats.rules import literal, name
+from kdi_assets.messages.formats.unreadable import is_not_utf8
+from kdi_assets.runtime.spark_internals import (
+    PlanNode,
+    columns_of_bytes_as_text,
+    columns_of_ctes,
+    plan_nodes,
+    rows_ask_clock,
+)
 from kdi_assets.wording import first_line
 
 if TYPE_CHECKING:
@@ -108,6 +117,15 @@ def _text_count(kind: DataType) -> int:
         case ArrayType():
             return _text_count(kind.elementType)
     return int(isinstance(kind, StringType))
+
+
+def in_utf8(rows: DataFrame) -> DataFrame:
+    """The rows, whose job ends with ``NOT_UTF8`` at the first text that is not; only a cast of bytes makes one."""
+    if columns_of_bytes_as_text(rows):
+        for field in rows.schema.fields:
+            if not_utf8 := is_not_utf8(name(field.name), field.dataType):
+                rows = rows.where(f"IF({not_utf8}, raise_error({literal(NOT_UTF8 + name(field.name))}), true)")
+    return rows
 
 
 def refuse_clock(table: RefinedTableSpec, rows: DataFrame, field: str) -> None:

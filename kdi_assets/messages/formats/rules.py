@@ -46,7 +46,8 @@ def field_of(number: str, rules: Sequence[Rule]) -> str:
 
 def _text_of(number: str, texts: Sequence[tuple[str, str]]) -> str:
     by_message = "".join(f" WHEN {number} = {n} THEN {sql}" for n, (_, sql) in enumerate(texts, 1) if sql)
-    constant = f"element_at(array({', '.join(literal(text) for text, _ in texts)}), {number})"
+    # Not element_at: Spark takes its value for never null if no element is, also where the number is.
+    constant = f"get(array({', '.join(literal(text) for text, _ in texts)}), {number} - 1)"
     return f"CASE{by_message} ELSE {constant} END" if by_message else constant
 
 

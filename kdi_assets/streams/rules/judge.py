@@ -13,7 +13,7 @@ from kdi_assets.streams.rules.evaluate import evaluate
 from kdi_assets.streams.rules.records import decode
 from kdi_assets.streams.rules.rules import MessageRule, rules_of
 from kdi_assets.streams.rules.shape import elements_of, explode_rows, row_structs, table_columns
-from kdi_assets.streams.rules.table.ranges import range_rules
+from kdi_assets.streams.rules.table.unreadable_rules import unreadable_rules
 from kdi_assets.streams.rules.tally import NAMES, Counts, PassTally
 from kdi_assets.streams.rules.verdict import DEAD_LETTER, ROW, VERDICT, VERDICTS
 
@@ -148,11 +148,11 @@ def dead_letter_columns(decoder: StreamDecoder) -> dict[str, str]:
     return columns
 
 
-def verdict_sql(rules: Sequence[MessageRule], now: datetime, ranges: Sequence[Rule]) -> str:
+def verdict_sql(rules: Sequence[MessageRule], now: datetime, unreadable: Sequence[Rule]) -> str:
     """Spark SQL over what ``evaluate`` gives: the verdict by all rules but those that see only rows.
 
     Args:
-        ranges: As ``range_rules`` gives them.
+        unreadable: As ``unreadable_rules`` gives them.
     """
     cases: list[str] = []
     last: list[Rule] = []
@@ -165,7 +165,7 @@ def verdict_sql(rules: Sequence[MessageRule], now: datetime, ranges: Sequence[Ru
         if reasons:
             cases.append(f"WHEN NOT {DECODED} OR {any_of(reasons)} THEN {DEAD_LETTER}")
         cases.append(f"WHEN {skips} THEN {rule.skip_verdict}")
-    dead = f"NOT {DECODED} OR {any_of([*last, *ranges])}"
+    dead = f"NOT {DECODED} OR {any_of([*last, *unreadable])}"
     return f"CASE {' '.join(cases)} WHEN {dead} THEN {DEAD_LETTER} ELSE {ROW} END"
 
 
@@ -174,12 +174,12 @@ def with_reasons(messages: DataFrame, decoder: StreamDecoder, now: datetime, ele
     from pyspark.sql import functions as F
 
     rules = rules_of(decoder)
-    judged, ranges = _judged(messages, decoder, rules, now, elements)
+    judged, unreadable = _judged(messages, decoder, rules, now, elements)
     by_source = [_WRONG_SHARD] if WRONG_SHARD in judged.columns else []
     undecoded = [*by_source, _TOMBSTONE, *decoder.rules()]
     of_all = [reason for rule in rules if not rule.judges_rows for reason in rule.reasons(now)]
     of_rows = [reason for rule in rules if rule.judges_rows for reason in rule.reasons(now)]
-    decoded = [*of_all, *ranges, *of_rows]
+    decoded = [*of_all, *unreadable, *of_rows]
     reasons = [*undecoded, *decoded]
     # The number of the reason first: the predicates are long, and Spark compiles them as often as they stand there.
     first = f"CASE WHEN NOT {DECODED} THEN {first_of(undecoded)} ELSE {len(undecoded)} + {first_of(decoded)} END"
@@ -191,16 +191,16 @@ def with_reasons(messages: DataFrame, decoder: StreamDecoder, now: datetime, ele
 def _judged(
     messages: DataFrame, decoder: StreamDecoder, rules: Sequence[MessageRule], now: datetime, elements: Elements | None
 ) -> tuple[DataFrame, list[Rule]]:
-    """The messages with their verdicts, and the range rules among those that made them."""
+    """The messages with their verdicts, and the rules of unreadable values among those that made them."""
     from pyspark.sql import functions as F
 
     evaluated = evaluate(decode(messages, decoder), decoder, elements)
-    ranges = range_rules(evaluated, decoder)
-    judged = evaluated.withColumn(VERDICT, F.expr(verdict_sql(rules, now, ranges)))
+    unreadable = unreadable_rules(evaluated, decoder, elements)
+    judged = evaluated.withColumn(VERDICT, F.expr(verdict_sql(rules, now, unreadable)))
     # In the order of the reasons in ``with_reasons``: another order gives dead letters a reason that did not decide.
     for rule in rules:
         judged = rule.with_columns(judged, where=_IS_ROW_SO_FAR)
         if rule.judges_rows and (reasons := rule.reasons(now)):
             dead = f"CASE WHEN {_IS_ROW_SO_FAR} AND ({any_of(reasons)}) THEN {DEAD_LETTER} ELSE {VERDICT} END"
             judged = judged.withColumn(VERDICT, F.expr(dead))
-    return judged, ranges
+    return judged, unreadable

@@ -6,12 +6,16 @@ import java.util.ArrayList;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
 import org.apache.spark.sql.catalyst.expressions.AttributeSet;
+import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.NamedExpression;
+import org.apache.spark.sql.catalyst.plans.QueryPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Aggregate;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationDef;
 import org.apache.spark.sql.catalyst.plans.logical.CTERelationRef;
@@ -19,6 +23,9 @@ import org.apache.spark.sql.catalyst.plans.logical.Generate;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.trees.TreePattern;
 import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.types.BinaryType;
+import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StringType;
 import scala.jdk.javaapi.CollectionConverters;
 
 /**
@@ -41,6 +48,32 @@ public final class PlanNodes {
     List<Map<String, Object>> nodes = new ArrayList<>();
     add(rows.queryExecution().analyzed(), nodes);
     return JSON.writeValueAsString(nodes);
+  }
+
+  /** The columns that a node makes by a cast of bytes to text, as a JSON array of their names. */
+  public static String ofBytesAsText(Dataset<Row> rows) throws JsonProcessingException {
+    Set<String> columns = new TreeSet<>();
+    addOfBytes(rows.queryExecution().analyzed(), columns);
+    return JSON.writeValueAsString(columns);
+  }
+
+  private static void addOfBytes(QueryPlan<?> node, Set<String> columns) {
+    for (Expression expression : CollectionConverters.asJava(node.expressions())) {
+      if (castsBytes(expression)) {
+        columns.add(expression instanceof Alias column ? column.name() : "");
+      }
+    }
+    CollectionConverters.asJava(node.subqueries()).forEach(plan -> addOfBytes(plan, columns));
+    CollectionConverters.asJava(node.children()).forEach(child -> addOfBytes((QueryPlan<?>) child, columns));
+  }
+
+  private static boolean castsBytes(Expression expression) {
+    boolean casts = expression instanceof Cast cast && has(BinaryType.class, cast.child()) && has(StringType.class, cast);
+    return casts || CollectionConverters.asJava(expression.children()).stream().anyMatch(PlanNodes::castsBytes);
+  }
+
+  private static boolean has(Class<? extends DataType> type, Expression value) {
+    return value.dataType().existsRecursively(part -> type.isInstance(part));
   }
 
   private static void add(LogicalPlan node, List<Map<String, Object>> nodes) {
