@@ -374,9 +374,8 @@ def avro_incompatibilities(reader: str, writer: str) -> list[str] | None:
     avro, (becomes, written) = _active_jvm().org.apache.avro, (_avro_schema(text) for text in (reader, writer))
     found = avro.SchemaCompatibility.checkReaderWriterCompatibility(becomes, written)
     if str(found.getType().toString()) == "COMPATIBLE":
-        avro.io.DecoderFactory.get().resolvingDecoder(
-            written, becomes, None
-        )  # an enum's default may be no symbol of it
+        # It reads the default values that it needs, and an enum's may be none of its symbols.
+        avro.io.DecoderFactory.get().resolvingDecoder(written, becomes, None)
         return None
     return [f"{i.getLocation()}: {i.getMessage()}" for i in found.getResult().getIncompatibilities()]
 
