@@ -134,6 +134,9 @@ WRITTEN: dict[Compression, list[Callable[[bytes], bytes]]] = {
 GOOD = [(kind, write(t.encode()), t) for kind, writers in WRITTEN.items() for write in writers for t in COMPRESSED]
 GOOD += [("gzip", gzipped(b"two ") + gzipped(b"members"), "two members")]
 GOOD += [("zstd", zstd(b"two ") + zstd_stream(b"frames"), "two frames")]
+ZEROS = "0" * 90_000
+GOOD += [("zstd", zstd(ZEROS.encode()) + zstd(ZEROS.encode()), ZEROS + ZEROS)]
+GOOD += [("zstd", zstd(b"") + zstd(ZEROS.encode()) + zstd_stream(ZEROS[:60_000].encode()), ZEROS + ZEROS[:60_000])]
 BAD: dict[Compression, list[bytes]] = {
     "gzip": [
         b"",
@@ -159,6 +162,10 @@ BAD: dict[Compression, list[bytes]] = {
         zstd(b"cut off")[:-1],
         zstd_stream(b"cut off, and more of it" * 9)[:-4],
         zstd(b"trailing") + b"x",
+        zstd(b"trailing") + zstd(b"cut off")[:-1],
+        zstd(b"trailing") + zstd_stream(b"cut off")[:-1],
+        zstd(b"\0" * (65 << 20)),
+        zstd(b"\0" * (33 << 20)) + zstd(b"\0" * (33 << 20)),
         gzipped(b"gzip"),
     ],
 }

@@ -93,7 +93,7 @@ public final class Compression {
    * The bytes of all zstd frames; null if the value is no zstd or holds more than {@code mostBytes}.
    *
    * <p>In one call and not as a stream, which would allocate a window for every message. The call needs the size; most
-   * frames have it, and for others, and for several frames, sizes are tried.
+   * frames have it, and for others sizes are tried.
    */
   public static byte[] unzstd(byte[] value, int mostBytes) {
     if (!startsWith(value, 0x28, 0xB5, 0x2F, 0xFD)) {
@@ -105,13 +105,36 @@ public final class Compression {
         return null;
       }
       byte[] bytes = size < 0 ? null : decompressed(value, size);
-      for (int tried = 0; bytes == null && tried < (size < 0 ? ASSUMED_RATIOS.length : 1); tried++) {
+      if (bytes == null && size >= 0) { // several frames, or none that is whole
+        size = contentSize(value);
+        bytes = size < 0 || size > mostBytes ? null : decompressed(value, size);
+      }
+      for (int tried = 0; bytes == null && size < 0 && tried < ASSUMED_RATIOS.length; tried++) {
         bytes = decompressed(value, Math.min(mostBytes, 4096 + ASSUMED_RATIOS[tried] * value.length));
       }
       return bytes;
     } catch (RuntimeException cutOff) {
       return null;
     }
+  }
+
+  /** The bytes of all frames together; negative if one of them does not have its size. Throws if one is cut off. */
+  private static long contentSize(byte[] value) {
+    long sum = 0;
+    for (long at = 0; at < value.length; ) {
+      int rest = value.length - (int) at;
+      long size = Zstd.getFrameContentSize(value, (int) at, rest);
+      long compressed = Zstd.findFrameCompressedSize(value, (int) at, rest);
+      if (Zstd.isError(compressed)) {
+        throw new IllegalArgumentException(Zstd.getErrorName(compressed));
+      }
+      if (size < 0) {
+        return size;
+      }
+      sum += size;
+      at += compressed;
+    }
+    return sum;
   }
 
   private static byte[] decompressed(byte[] value, long mostBytes) {
