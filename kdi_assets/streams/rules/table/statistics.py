@@ -14,7 +14,7 @@ from kdi_assets.streams.rules.table.column_tree import DATE
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-_MOST = 32
+_MOST_COLUMNS = 32
 _MOST_DIGITS = 6
 """Of a decimal's fraction. Spark writes a smaller number as 1E-7, and delta-rs reads no number there."""
 _FIELD = re.compile(r"[\w.`]+")
@@ -28,7 +28,7 @@ def columns_with_statistics(stream: Stream, schema: StructType) -> list[tuple[st
     """
     found = [path for path, type_ in _leaves(schema) if path != (DATE,) and _is_ordered(path, type_, stream)]
     coordinates = tuple(stream.coordinates.split("."))
-    return sorted(found, key=lambda path: path[: len(coordinates)] != coordinates)[:_MOST]
+    return sorted(found, key=lambda path: path[: len(coordinates)] != coordinates)[:_MOST_COLUMNS]
 
 
 def _leaves(record: StructType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], DataType]]:
