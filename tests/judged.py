@@ -56,7 +56,7 @@ def judged(
     Args:
         asks: Whether messages are read for schemas first; a drain does this once it has met an unknown schema.
     """
-    decoder, frame, now = stream_decoder(stream), _frame(spark, messages), datetime.now(UTC)
+    decoder, frame, now = stream_decoder(stream), frame_of_messages(spark, messages), datetime.now(UTC)
     decoder = (with_schemas_of(frame, decoder) if asks else None) or decoder
     tally = PassTally(spark, stream, now)
     rows = judge(frame, decoder, now=now, tally=tally)
@@ -71,7 +71,8 @@ def judged(
     )
 
 
-def _frame(spark: SparkSession, messages: Sequence[Message | bytes | str | None]) -> DataFrame:
+def frame_of_messages(spark: SparkSession, messages: Sequence[Message | bytes | str | None]) -> DataFrame:
+    """The messages as a drain reads them."""
     kept = [m if isinstance(m, Message) else Message(m) for m in messages]
     rows = [(m.key, _bytes(m.value), "t", 0, offset, AT, 0, m.headers) for offset, m in enumerate(kept)]
     return spark.createDataFrame(rows, MESSAGES_DDL)

@@ -53,6 +53,9 @@ ACCEPTED: dict[str, Mapping[str, Any]] = {
     '{"d":9007199254740992,"f":16777216}': {"d": 9007199254740992.0, "f": 16777216.0},
     '{"d":1267650600228229401496703205376}': {"d": 2.0**100},
     '{"d":4.9e-324,"f":0e-999}': {"d": 4.9e-324, "f": 0.0},
+    '{"amt":0e2147483647}': {"amt": 0.00},
+    '{"ts":"9999-12-31T23:59:59.999+00:00"}': {"ts": "9999-12-31T23:59:59.999Z"},
+    '{"unknown":' + "[" * 499 + "]" * 499 + "}": {},
 }
 
 CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
@@ -63,6 +66,7 @@ CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
     '{"id":1,}': ("malformed_json", None),
     "{'id':1}": ("malformed_json", None),
     '{"id":01}': ("malformed_json", None),
+    '{"unknown":' + "[" * 500 + "]" * 500 + "}": ("malformed_json", None),
     '{"d":NaN}': ("malformed_json", None),
     '{"s":"a\tb"}': ("malformed_json", None),
     '\ufeff{"id":1}': ("malformed_json", None),
@@ -90,6 +94,9 @@ CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
     '{"by":-129}': ("out_of_range", "by"),
     '{"amt":1.239}': ("too_precise", "amt"),
     '{"amt":123456789.5}': ("out_of_range", "amt"),
+    '{"amt":100e2147483647}': ("out_of_range", "amt"),
+    '{"amt":"-100e2147483647"}': ("out_of_range", "amt"),
+    '{"amt":1e2147483648}': ("out_of_range", "amt"),
     '{"mo":{"a":1.555}}': ("too_precise", "mo[]"),
     '{"d":1e400}': ("out_of_range", "d"),
     '{"d":9007199254740993}': ("out_of_range", "d"),
@@ -117,6 +124,9 @@ CONDEMNED: dict[str | bytes, tuple[str, str | None]] = {
     '{"ts":"yesterday"}': ("wrong_type", "ts"),
     '{"ts":"2024-02-30"}': ("out_of_range", "ts"),
     '{"ts":"2026-03-01T00:30Z"}': ("out_of_range", "ts"),
+    '{"ts":"9999-12-31T23:59:59-05:00"}': ("out_of_range", "ts"),
+    '{"ts":"0001-01-01T00:00:00+05"}': ("out_of_range", "ts"),
+    '{"tss":["0001-01-01T00:00:00+05:00"]}': ("out_of_range", "tss[]"),
     '{"ts":"2024-01-02T03:04:05.1234567Z"}': ("too_precise", "ts"),
     '{"tss":["x"]}': ("wrong_type", "tss[]"),
     '{"dt":20240101}': ("wrong_type", "dt"),

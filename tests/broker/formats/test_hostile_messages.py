@@ -64,7 +64,7 @@ def named(rng: random.Random) -> bytes:
 
 
 def deep(rng: random.Random) -> bytes:
-    depth = rng.choice((10, 500, 999, 1001, 50_000))
+    depth = rng.choice((10, 490, 500, 999, 1001, 50_000))
     return b'{"id":1,"d":' + b'{"d":' * depth + b"1" + b"}" * depth + b"}"
 
 
@@ -184,9 +184,9 @@ def test_hostile_messages_have_a_verdict_and_no_other_effect(web: DrivenStream, 
         seed += 1
 
 
-@pytest.mark.parametrize("depth", [40, 60, 330, 990])
+@pytest.mark.parametrize("depth", [40, 60, 330, 490])
 def test_a_field_that_lies_too_deep_is_counted_and_not_gained(web: DrivenStream, kdi: Kdi, depth: int) -> None:
-    """Spark writes schemas as JSON of at most 1,000 levels; messages are read to the same depth."""
+    """Spark writes schemas as JSON of at most 1,000 levels; messages are read to half of that."""
     web.send(b'{"id":1,"d":' + b'{"d":' * depth + b"1" + b"}" * depth + b"}", b'{"id":2}')
 
     drained = kdi("drain", web.stream.name, "--json").objects[0]

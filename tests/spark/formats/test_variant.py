@@ -72,6 +72,7 @@ def test_numbers_of_38_digits_keep_all_of_them(spark: SparkSession) -> None:
         ("1e400", "out_of_range"),
         ("1e-400", "out_of_range"),
         ("[" + "7" * 5000 + "]", "out_of_range"),
+        ("[0." + "7" * 5000 + "]", "out_of_range"),
         ('"\\ud800"', "invalid_utf8"),
         ('{"a": ["x", "\\udfff"]}', "invalid_utf8"),
     ],

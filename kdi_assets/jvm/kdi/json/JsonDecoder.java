@@ -21,6 +21,9 @@ import org.apache.spark.unsafe.types.UTF8String;
  * <p>Spark's plans hold it as a constant argument of the static methods, which are called once per message.
  */
 public final class JsonDecoder implements Serializable {
+  /** Spark's JSON of a variant is made by recursion, and at some 950 levels that ends the JVM. */
+  static final int MOST_LEVELS = 500;
+
   private static final JsonFactory JSON =
       JsonFactory.builder()
           // Interned names stay in the JVM, and threads wait for its table.
@@ -31,7 +34,7 @@ public final class JsonDecoder implements Serializable {
           .disable(JsonFactory.Feature.CHARSET_DETECTION)
           .streamReadConstraints(
               StreamReadConstraints.builder()
-                  .maxNestingDepth(1000)
+                  .maxNestingDepth(MOST_LEVELS)
                   .maxNumberLength(Integer.MAX_VALUE)
                   .maxStringLength(Integer.MAX_VALUE)
                   .maxNameLength(Integer.MAX_VALUE)
@@ -43,6 +46,10 @@ public final class JsonDecoder implements Serializable {
   private static final Problem MALFORMED = new Problem("malformed_json");
   private static final Problem TRAILING_TEXT = new Problem("trailing_text");
   private static final Problem NOT_AN_OBJECT = new Problem("not_an_object");
+
+  /** For a message that has unknown fields, if they cannot be read: they must not be passed over. */
+  private static final ArrayData UNREAD =
+      entries(List.of(Unknown.entry(UTF8String.fromString("(unread)"), UTF8String.fromString("(unread)"), null)));
 
   private final StructField root;
   private final boolean salvages;
@@ -75,15 +82,16 @@ public final class JsonDecoder implements Serializable {
       if (record == null && decoder.salvages && pass.problem.isOfField()) {
         Pass again = new Pass(payload, true, decoder.usual);
         InternalRow salvaged = decoder.read(again);
-        if (salvaged != null && !again.unsalvageable) {
+        if (salvaged != null && again.isSalvageable()) {
           return document(salvaged, null, again.paths(decoder.root), entries(again.misfits));
         }
       }
       return record == null
           ? document(null, pass.problem, null, null)
           : document(record, null, pass.paths(decoder.root), null);
-    } catch (IOException impossible) {
-      throw new IllegalStateException("a message is no file", impossible);
+    } catch (IOException | RuntimeException broken) {
+      // Whatever it is, it must not stop the messages after this one.
+      return document(null, MALFORMED, null, null);
     }
   }
 
@@ -93,11 +101,27 @@ public final class JsonDecoder implements Serializable {
    * @return {@code array<struct<path: string, place: string, value: variant>>}
    */
   public static ArrayData unknown(byte[] payload, JsonDecoder decoder) {
-    try (JsonParser parser = parser(payload, 0, payload.length)) {
-      parser.nextToken();
-      return entries(Unknown.of(parser, decoder.root));
-    } catch (IOException impossible) {
-      throw new IllegalStateException("it was decoded before", impossible);
+    try {
+      return entries(Unknown.of(payload, decoder.root, true));
+    } catch (IOException | RuntimeException broken) {
+      return UNREAD;
+    }
+  }
+
+  /** Whether a text is JSON that Spark may make a variant of, and text of that again: it has few levels and digits. */
+  public static boolean isBounded(String text) {
+    if (text == null) {
+      return false;
+    }
+    try (JsonParser parser = JSON.createParser(text)) {
+      for (JsonToken token = parser.nextToken(); token != null; token = parser.nextToken()) {
+        if (token.isNumeric() && parser.getTextLength() > Watched.MOST_DIGITS) {
+          return false;
+        }
+      }
+      return true;
+    } catch (IOException broken) {
+      return false;
     }
   }
 

@@ -204,10 +204,13 @@ final class Leaves {
       BigDecimal number;
       try {
         number = new BigDecimal(parser.getTextCharacters(), parser.getTextOffset(), parser.getTextLength());
+        number = number.stripTrailingZeros();
       } catch (NumberFormatException none) {
-        return wrongType(parser, pass);
+        // Of a number: its exponent has more than ten digits.
+        return pass.misfit(parser.currentToken().isNumeric() ? problems.outOfRange : problems.wrongType);
+      } catch (ArithmeticException exponent) {
+        return pass.misfit(problems.outOfRange);
       }
-      number = number.stripTrailingZeros();
       // Checked before setScale writes out all digits: there may be a billion.
       long digitsBefore = (long) number.precision() - number.scale();
       if (number.signum() != 0 && digitsBefore > type.precision() - type.scale()) {
@@ -247,6 +250,10 @@ final class Leaves {
       TIMESTAMP_NTZ
     }
 
+    /** The first and the last microsecond of the years 1 to 9999. */
+    private static final long FIRST = -62_135_596_800_000_000L;
+
+    private static final long LAST = 253_402_300_799_999_999L;
     private final Kind kind;
 
     Times(String path, Problem missing, Problems problems, Kind kind) {
@@ -264,7 +271,7 @@ final class Leaves {
       if (found == PlainTime.OTHER) {
         return ofAnyForm(parser.getText(), pass);
       }
-      return kind == Kind.DATE ? (Object) (int) found : (Object) found;
+      return kind == Kind.DATE ? (Object) (int) found : bounded(found, pass);
     }
 
     private long plainly(UTF8String text) {
@@ -298,7 +305,15 @@ final class Leaves {
       if (found.isEmpty()) {
         return pass.misfit(problems.outOfRange);
       }
-      return form.finerThanMicroseconds ? pass.misfit(problems.tooPrecise) : found.get();
+      if (form.finerThanMicroseconds) {
+        return pass.misfit(problems.tooPrecise);
+      }
+      return kind == Kind.DATE ? found.get() : bounded((long) found.get(), pass);
+    }
+
+    /** The moment, if it is in the years that other readers know; an offset may move it out of the text's year. */
+    private Object bounded(long micros, Pass pass) {
+      return micros < FIRST || micros > LAST ? pass.misfit(problems.outOfRange) : (Object) micros;
     }
   }
 }

@@ -1,6 +1,5 @@
 package kdi.json;
 
-import com.fasterxml.jackson.core.JsonParser;
 import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashSet;
@@ -11,6 +10,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.util.ArrayData;
 import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.apache.spark.unsafe.types.VariantVal;
 
 /** The state of one pass over a message, and what it found beside the record. */
 final class Pass {
@@ -24,8 +24,8 @@ final class Pass {
   /** The problem of the last value, if that was {@code Field.MISFIT}. */
   Problem problem;
 
-  /** Whether leaving out values cannot give a record. */
-  boolean unsalvageable;
+  /** The places of objects that no left out value makes a record of; null if there are none. */
+  private Set<String> unsalvageable;
 
   /** Whether an object may repeat a name, so that {@code paths} may have too many. */
   boolean repeats;
@@ -91,11 +91,38 @@ final class Pass {
   }
 
   /** Note a value that is left out: the bytes {@code [from, to)} of the payload. */
-  void leftOut(UTF8String path, int from, int to) throws IOException {
-    try (JsonParser parser = JsonDecoder.parser(payload, from, to)) {
+  void leftOut(String path, String place, int from, int to) throws IOException {
+    try (Watched parser = new Watched(JsonDecoder.parser(payload, from, to))) {
       parser.nextToken();
-      misfits.add(Unknown.entry(path, path, parser));
+      VariantVal held = parser.variant();
+      VariantVal value = held == null ? Unknown.text(payload, from, to) : held;
+      misfits.add(Unknown.entry(UTF8String.fromString(path), UTF8String.fromString(place), value));
     }
+  }
+
+  /** Forget what was left out of the object at a place: its name is repeated, and the last value counts. */
+  void forgetLeftOut(String place) {
+    misfits.removeIf(each -> isWithin(each.getUTF8String(1).toString(), place));
+    if (unsalvageable != null) {
+      unsalvageable.removeIf(each -> isWithin(each, place));
+    }
+  }
+
+  /** Note that the object at a place lacks a value that it must have. */
+  void unsalvageable(String place) {
+    if (unsalvageable == null) {
+      unsalvageable = new HashSet<>();
+    }
+    unsalvageable.add(place);
+  }
+
+  /** Whether leaving out values gives a record. */
+  boolean isSalvageable() {
+    return unsalvageable == null || unsalvageable.isEmpty();
+  }
+
+  private static boolean isWithin(String place, String outer) {
+    return place.equals(outer) || place.startsWith(outer + ".") || place.startsWith(outer + "[");
   }
 
   /**
@@ -113,10 +140,7 @@ final class Pass {
     List<UTF8String> ordered = ordered();
     if (repeats) {
       ordered.clear();
-      try (JsonParser parser = JsonDecoder.parser(payload, 0, payload.length)) {
-        parser.nextToken();
-        Unknown.of(parser, root).forEach(entry -> ordered.add(entry.getUTF8String(0)));
-      }
+      Unknown.of(payload, root, false).forEach(entry -> ordered.add(entry.getUTF8String(0)));
     }
     GenericArrayData sorted = ordered.isEmpty() ? null : new GenericArrayData(new TreeSet<>(ordered).toArray());
     if (sorted != null) {

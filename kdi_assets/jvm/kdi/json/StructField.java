@@ -20,6 +20,7 @@ final class StructField extends Field {
   private final Map<String, UTF8String> unknown = new HashMap<>();
   private final Problem noObject;
   private final boolean salvageable;
+  private String place = "";
 
   /**
    * @param salvageable whether single fields can be left out; not inside arrays and maps
@@ -55,7 +56,12 @@ final class StructField extends Field {
         continue;
       }
       next = number + 1;
-      pass.repeats |= values[number] != null || problems != null && problems[number] != null;
+      if (values[number] != null || problems != null && problems[number] != null) {
+        pass.repeats = true;
+        if (pass.salvaging && salvageable) {
+          pass.forgetLeftOut(Unknown.placeOf(place, name));
+        }
+      }
       int start = pass.salvaging ? (int) parser.currentTokenLocation().getByteOffset() : 0;
       Object value = token == JsonToken.VALUE_NULL ? null : fields[number].read(parser, pass);
       if (value == MISFIT) {
@@ -87,13 +93,25 @@ final class StructField extends Field {
     if (found == null) {
       return new GenericInternalRow(values);
     }
-    pass.unsalvageable |= salvageable; // a required field is missing, so leaving out others does not help
+    if (pass.salvaging && salvageable) { // leaving out other values does not help
+      pass.unsalvageable(place);
+    }
     return pass.misfit(found);
   }
 
   @Override
   boolean hasNames() {
     return true;
+  }
+
+  /** Say at which place of a message it is; not inside arrays and maps, where it has many. */
+  void setPlace(String place) {
+    this.place = place;
+    for (int number = 0; number < fields.length; number++) {
+      if (fields[number] instanceof StructField) {
+        ((StructField) fields[number]).setPlace(Unknown.placeOf(place, names[number]));
+      }
+    }
   }
 
   /** The number of a field, or -1; names usually come in the order of the fields. */
@@ -123,7 +141,7 @@ final class StructField extends Field {
   private void leaveOut(Problem[] problems, int[][] places, Pass pass) throws IOException {
     for (int each = 0; each < fields.length; each++) {
       if (problems[each] != null) {
-        pass.leftOut(UTF8String.fromString(fields[each].path), places[each][0], places[each][1]);
+        pass.leftOut(fields[each].path, Unknown.placeOf(place, names[each]), places[each][0], places[each][1]);
       }
     }
   }

@@ -34,7 +34,9 @@ final class Types {
   private int valueRank = 1 << 20;
 
   StructField root(StructType record) {
-    return struct(record, "", "", null, true);
+    StructField root = struct(record, "", "", null, true);
+    root.setPlace("");
+    return root;
   }
 
   private StructField struct(StructType type, String path, String leaf, Problem missing, boolean salvageable) {
