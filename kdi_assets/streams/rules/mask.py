@@ -91,7 +91,8 @@ class MaskRule(MessageRule):
     def _masked_value(self, value: str) -> str:
         """Spark SQL of the JSON document in a message's value with its masks applied; null if there is none."""
         # Parsed before a marker of ours: by itself Spark's parser ignores what follows a document.
-        enclosed = f"""try_parse_json(concat('[', CAST({value} AS STRING), ',"{_END}"]'))"""
+        text = f"CAST({value} AS STRING)"
+        enclosed = f"""try_parse_json(concat('[', {text}, ',"{_END}"]'))"""
         elements = f"try_variant_get({enclosed}, '$', 'array<variant>')"
         document = f"CASE WHEN size({elements}) = 2 THEN get({elements}, 0) END"
         tree: dict[str, object] = {}
@@ -101,7 +102,9 @@ class MaskRule(MessageRule):
             for step in outer:
                 node = node.setdefault(step, {})  # type: ignore[assignment]
             node[last] = mask
-        return f"CAST(to_json({_object(document, tree, 0)}) AS BINARY)"
+        # Spark's code walks values by recursion: at 950 levels it ends the JVM.
+        bounded = f"java_method('kdi.json.JsonDecoder', 'isBounded', {text}) = 'true'"
+        return f"CASE WHEN {bounded} THEN CAST(to_json({_object(document, tree, 0)}) AS BINARY) END"
 
     @property
     def _hashes(self) -> dict[str, Mask]:
