@@ -20,6 +20,7 @@ from kdi_assets.messages.formats.framing import with_frame
 from kdi_assets.messages.formats.protobuf.decoder import ProtobufDecoder
 from kdi_assets.messages.formats.protobuf.payloads import Payloads, Reading
 from kdi_assets.messages.formats.rules import field_of, first_of, reason_of
+from kdi_assets.runtime.spark_internals import kernel_call, kernel_object
 from tests.formats.avro_bytes import datum, fingerprint, long
 from tests.formats.damage import damaged
 from tests.formats.protobuf_messages import LEGACY, SHOP, descriptors, message_class, random_message
@@ -227,6 +228,20 @@ def test_the_kernel_judges_avro_as_spark(
     by_spark = verdicts(spark, decoder(), messages)
 
     assert_same(by_kernel, by_spark, rows=MESSAGES // 4, refused=MESSAGES // 5)
+
+
+def test_schemas_of_avro_that_cannot_be_resolved_make_dead_letters(spark: SparkSession) -> None:
+    """The writer lacks a field whose default is not one of its symbols."""
+    kind = {"type": "enum", "name": "Kind", "symbols": ["A"]}
+    fields: list[dict[str, Any]] = [{"name": "n", "type": "int"}, {"name": "k", "type": kind, "default": "NO"}]
+    texts = [json.dumps({"type": "record", "name": "r", "fields": some}) for some in (fields[:1], fields)]
+    class_ = "kdi.avro.AvroDecoder"
+    decoder = kernel_object(spark, class_, *texts)
+    document = "struct<record: struct<n: int, k: string>, reason: string, field: string>"
+
+    call = kernel_call(spark, class_, "decode", document, "X'02'", decoder)
+
+    assert [row[0] for row in spark.range(2).select(call["reason"]).collect()] == ["malformed_avro"] * 2
 
 
 def _datum(schema: Any, header: bytes, chance: random.Random) -> bytes:

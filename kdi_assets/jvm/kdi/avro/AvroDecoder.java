@@ -45,7 +45,11 @@ public final class AvroDecoder implements Serializable {
    *     (null for the whole message). Null without a datum.
    */
   public static InternalRow decode(byte[] datum, AvroDecoder decoder) {
-    return datum == null ? null : decoder.reading().decoded(datum);
+    try {
+      return datum == null ? null : decoder.reading().decoded(datum);
+    } catch (RuntimeException unusable) {
+      return MALFORMED; // schemas that cannot be resolved must not stop the messages of others
+    }
   }
 
   private synchronized Reading reading() {
