@@ -122,5 +122,5 @@ def clients_of(
     monkeypatch.setattr(clients, "jvm_context", lambda session: None)
     monkeypatch.setattr(clients, "gateway_of", lambda session: None)
     monkeypatch.setattr(clients, "ClientObjects", lambda gateway: SimpleNamespace(release=lambda: None))
-    session: Any = None
+    session: Any = SimpleNamespace(catalog=None)
     return Clients(session, stop=lambda: None, left=left)
