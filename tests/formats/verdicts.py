@@ -10,6 +10,7 @@ from kdi_assets.documents.model.message_format import Compression, Format
 from kdi_assets.documents.model.stream import Cluster, Stream
 from kdi_assets.messages.formats.rules import field_of, first_of, reason_of
 from kdi_assets.messages.formats.stream_decoder import decoder_of
+from kdi_assets.streams.rules.records import working_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,12 +44,14 @@ def verdicts_of(
     from pyspark.sql import functions as F
 
     nowhere = Cluster("main", "nowhere:1")
-    decoder = decoder_of(Stream("t", "t", ddl, "current_date()", nowhere, format=format_, compression=compression))
+    stream = Stream("t", "t", ddl, "current_date()", nowhere, format=format_, compression=compression)
+    decoder = decoder_of(stream)
     rules = decoder.rules()
     undecoded = F.expr("NOT _kdi_decoded")
     values = spark.createDataFrame([(bytearray(_bytes(m)),) for m in messages], "_kdi_value binary")
+    decoded = decoder.decode(values)
     judged = (
-        decoder.decode(values)
+        decoded.select(*working_columns(decoded, stream))  # a drain keeps no others, and the rules see no others
         .withColumn("rule", F.expr(f"CASE WHEN NOT _kdi_decoded THEN {first_of(rules)} END"))
         .withColumn("reason", F.when(undecoded, F.expr(reason_of("rule", rules))))
         .withColumn("field", F.when(undecoded, F.expr(field_of("rule", rules))))

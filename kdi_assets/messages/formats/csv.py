@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from kdi_assets.documents.model.message_format import Csv
-from kdi_assets.messages.formats.decoder import DECODED, DOCUMENT, PAYLOAD, RECORD, Decoder
+from kdi_assets.messages.formats.decoder import DECODED, DOCUMENT, MISFIT_NUMBER, PAYLOAD, RECORD, Decoder
 from kdi_assets.messages.formats.errors import FormatMistake
 from kdi_assets.messages.formats.plain import is_utf8
 from kdi_assets.messages.formats.rules import Rule, any_of, literal
@@ -38,8 +38,6 @@ _MARKER = "k9f1c7e52"
 _EMPTY = "k7e52"
 """Spark's null value: without it, nothing between two delimiters and ``""`` would be read as the same."""
 _INTEGER = literal(r"^\s*[+-]?[0-9]+\s*$")
-_MISFIT = "_kdi_misfit_number"
-"""The first decimal or binary fraction that its column does not hold, as the kernel's ``Numbers`` says it."""
 _MISFIT_REASONS = ("out_of_range", "too_precise", "wrong_type")
 
 
@@ -73,7 +71,7 @@ class CsvDecoder(Decoder):
         return (
             messages.withColumn(_UTF8, is_utf8(spark))
             .withColumn(DOCUMENT, try_eval(spark, self._columns(record)))
-            .withColumn(_MISFIT, self._misfit(spark, record))
+            .withColumn(MISFIT_NUMBER, self._misfit(spark, record))
             .withColumn(DECODED, F.expr(decoded))
             .withColumn(RECORD, F.expr(f"CASE WHEN {DECODED} THEN named_struct({values}) END"))
         )
@@ -155,7 +153,7 @@ class CsvDecoder(Decoder):
                 yield Rule("missing_field", f"{text} IS NULL", field.name)
             if _is_fraction(field.dataType):
                 for code, reason in enumerate(_MISFIT_REASONS, 4 * fractions + 1):
-                    yield Rule(reason, f"{_MISFIT} = {code}", field.name)
+                    yield Rule(reason, f"{MISFIT_NUMBER} = {code}", field.name)
                 fractions += 1
             else:
                 yield from _rules_of(text, field.dataType, field.name)

@@ -23,6 +23,8 @@ FRAME = "_kdi_frame"
 streams without a registry."""
 DOCUMENT = "_kdi_document"
 """What the decoder made of the payload, for its own rules; each format has its own type."""
+MISFIT_NUMBER = "_kdi_misfit_number"
+"""Of CSV: the first decimal or binary fraction that its column does not hold, as the kernel's ``Numbers`` says it."""
 VIOLATION = "_kdi_violation"
 """Path of the field that violates the schema, empty for the whole payload; null if nothing does or nobody validates."""
 WRONG_SHARD = "_kdi_wrong_shard"
@@ -111,8 +113,8 @@ class Decoder(ABC):
     def rules(self, record: StructType) -> list[Rule]:
         """Why a message was not decoded, the most precise reason first; the last rule always holds.
 
-        The predicates see ``_kdi_payload``, ``_kdi_document`` and ``_kdi_violation``. They run only on messages that
-        were not decoded, so they may be expensive.
+        The predicates see ``_kdi_payload``, ``_kdi_document``, ``_kdi_misfit_number`` and ``_kdi_violation``. They run
+        only on messages that were not decoded, so they may be expensive.
         """
 
     def with_unknown(self, messages: DataFrame, record: StructType, *, where: str) -> DataFrame:

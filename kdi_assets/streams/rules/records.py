@@ -13,6 +13,7 @@ from kdi_assets.messages.formats.decoder import (
     DECODED,
     DOCUMENT,
     FRAME,
+    MISFIT_NUMBER,
     MISFITS,
     PAYLOAD,
     RECORD,
@@ -38,7 +39,7 @@ OF_FILE = ("file", "index", "count")
 rows."""
 _TIME = re.compile(r"\btime\(")
 """A time of day in a type; only Avro has it, which gives its text."""
-_WORKING = (VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, DECODED, RECORD, MISFITS, WRONG_SHARD)
+_WORKING = (VALUE, PAYLOAD, FRAME, VIOLATION, DOCUMENT, MISFIT_NUMBER, DECODED, RECORD, MISFITS, WRONG_SHARD)
 
 
 def no_messages(spark: SparkSession, decoder: StreamDecoder) -> DataFrame:

@@ -166,7 +166,7 @@ def test_executors_are_a_fixed_number_or_as_many_as_a_backlog_needs_up_to_it(dyn
             "spark.dynamicAllocation.maxExecutors 3",
             "spark.dynamicAllocation.executorIdleTimeout 60s",
             "spark.dynamicAllocation.shuffleTracking.timeout 600s",
-            "spark.dynamicAllocation.cachedExecutorIdleTimeout 600s",
+            "spark.dynamicAllocation.cachedExecutorIdleTimeout 3600s",
             "spark.default.parallelism 6",
         ]
         if dynamic

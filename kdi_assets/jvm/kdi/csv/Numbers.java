@@ -67,7 +67,11 @@ public final class Numbers implements java.io.Serializable {
     if (form.length() > MOST_DIGITS || form.exponentDigits > MOST_DIGITS_OF_EXPONENT) {
       return Verdict.OUT_OF_RANGE;
     }
-    BigDecimal number = new BigDecimal(form.text()).stripTrailingZeros();
+    BigDecimal written = new BigDecimal(form.text());
+    if (written.precision() - written.scale() > DecimalType.MAX_PRECISION()) {
+      return Verdict.OUT_OF_RANGE; // also a zero: Spark's cast makes a null of it
+    }
+    BigDecimal number = written.stripTrailingZeros();
     if (number.signum() != 0 && number.precision() - number.scale() > type.precision() - type.scale()) {
       return Verdict.OUT_OF_RANGE;
     }
