@@ -97,7 +97,8 @@ class EmrBatch:
 
     def _command(self, words: tuple[str, ...], lake: str, region: str) -> list[str]:
         ours = {"KDI_LAKE": lake, "KDI_SPARK_MASTER": "yarn", "KDI_DRIVER": "own"}
-        variables = {"AWS_REGION": region, **self.environment, **ours}
+        own = {} if "AWS_DEFAULT_REGION" in self.environment else {"AWS_REGION": region}
+        variables = {**own, **self.environment, **ours}
         # A step that hangs ends on the cluster itself, also where nothing of ours runs any more.
         limit = ["timeout", "--kill-after=60", f"{self.most_minutes}m"]
         return ["env", *(f"{name}={value}" for name, value in sorted(variables.items())), *limit, self.kdi, *words]
