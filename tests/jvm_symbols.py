@@ -131,6 +131,11 @@ JVM: Mapping[str, Sequence[str]] = {
     f"{SPARK}:with_kernel_expressions": ["kdi.expressions.KernelExpressions.replacedIn/1"],
     f"{SPARK}:_patterns": [f"{_CATALYST}.trees.TreePattern"],
     f"{SPARK}:plan_nodes": ["kdi.expressions.PlanNodes.toJson/1"],
+    f"{SPARK}:unread_frame": [
+        f"{_CATALYST}.plans.physical.UnknownPartitioning.<init>/1",
+        f"{_SQL}.execution.LogicalRDD.<init>/9",
+        f"{_SQL}.classic.Dataset.ofRows/2",
+    ],
     f"{SPARK}:optimised_leaves": [
         f"{_SQL}.classic.Dataset.queryExecution/0",
         f"{_SQL}.execution.QueryExecution.optimizedPlan/0",

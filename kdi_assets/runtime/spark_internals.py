@@ -68,9 +68,19 @@ def empty_frame(spark: SparkSession, columns: str | StructType) -> DataFrame:
     return frame_of(spark, jvm_session(spark).createDataFrame(no_rows, jvm_type(spark, columns)))
 
 
-def unread_frame(spark: SparkSession, columns: StructType) -> DataFrame:
-    """A DataFrame that Spark plans and cannot read: whoever asks for its rows gets an error, without a job."""
-    return frame_of_internal_rows(spark, None, jvm_type(spark, columns))
+def unread_frame(spark: SparkSession, columns: StructType, number: int) -> DataFrame:
+    """A DataFrame that Spark plans and cannot read: whoever asks for its rows gets an error, without a job.
+
+    Args:
+        number: Of the frame. Spark takes frames of one number and the same types for one, and reads it once.
+    """
+    sql, none = jvm_view(spark).org.apache.spark.sql, scala_option(spark)
+    of_columns = frame_of_internal_rows(spark, None, jvm_type(spark, columns))
+    node = jvm_frame(of_columns).queryExecution().analyzed()
+    numbered = sql.catalyst.plans.physical.UnknownPartitioning(number)
+    of_session, ordering = jvm_session(spark), node.outputOrdering()
+    plan = sql.execution.LogicalRDD(node.output(), None, numbered, ordering, False, none, of_session, none, none)
+    return frame_of(spark, sql.classic.Dataset.ofRows(of_session, plan))
 
 
 def scala_option(spark: SparkSession, value: Any = None) -> Any:

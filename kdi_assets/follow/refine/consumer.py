@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from kdi_assets.delta.errors import OvertakenCommit
@@ -129,16 +128,21 @@ class NewRows:
                 version, table_id = self.output_version, self.output_id
                 if version < 0:
                     version, table_id = 0, self._created(change, attempt_id, entry)
-                table, log = TableAt.open(spark, self.output, version), TableLog.existing(self.output, version)
+                table, newest = TableAt.open(spark, self.output, version), TableLog.existing(self.output, version)
                 staged, names = self._staged(change, table), table.transaction_ids
 
                 def transactions(version: int) -> dict[str, int]:
-                    others = others_transactions(log, names, self.consumer, version)
+                    others = others_transactions(newest, names, self.consumer, version)
                     return {**others, **bookmark_transactions(self.consumer, consumed, version, topics=topics)}
 
                 request = CommitRequest(self.output, table_id, attempt_id, transactions, metadata_of(entry))
                 replaces = staged.staged.replaces
-                follow = partial(follow_harmless, request, consumer=self.consumer, replaces=replaces)
+
+                def follow(log: TableLog, after: int) -> CommitRequest:
+                    nonlocal newest
+                    newest = log  # a commit that it follows may have set the bookmarks of another consumer
+                    return follow_harmless(request, log, after, consumer=self.consumer, replaces=replaces)
+
                 return commit_behind(version, spark, staged.staged, request, follow=follow)
         except OvertakenCommit as overtaken:
             # No other attempt: only the asset can compute its rows again, from what is new then.

@@ -181,7 +181,8 @@ class NotByDate(Terminal):
     what_is_safe = "nothing was written; the table keeps its rows, and readers have them as before."
     what_to_run = (
         "kdi check   (first make it of one table, in a mode that is computed by date, with partition_by: date, and "
-        "each row of rows of one date; or of tables that keep all dates)"
+        "each row of rows of one date; or of tables that keep all dates. If it has frozen rows, move it away as well: "
+        "the new table has the dates that are not)"
     )
 
 

@@ -37,13 +37,13 @@ def are_made_of_own_dates(spark: SparkSession, table: RefinedTableSpec, plan: Re
     from pyspark.errors import PySparkException
 
     frames = {}
-    for upstream in plan.upstreams:
+    for number, upstream in enumerate(plan.upstreams):
         rows = rows_at(spark, upstream.uri, upstream.version)
         if upstream.kind == "nothing" and table.python:  # a function may read what is as it was
             frames[upstream.view] = rows
             continue
         # A function that reads others by itself gets an error: the plan would not show what it does with them.
-        frames[upstream.view] = _unread(spark, rows, changed=upstream.kind != "nothing")
+        frames[upstream.view] = _unread(spark, rows, number, changed=upstream.kind != "nothing")
     try:
         result = transform(spark, table, frames)
         return all(map(_is_of_other_dates, optimised_leaves(result.where(f"NOT (date <=> DATE'{ANY_DAY}')"))))
@@ -51,12 +51,12 @@ def are_made_of_own_dates(spark: SparkSession, table: RefinedTableSpec, plan: Re
         return False
 
 
-def _unread(spark: SparkSession, rows: DataFrame, *, changed: bool) -> DataFrame:
+def _unread(spark: SparkSession, rows: DataFrame, number: int, *, changed: bool) -> DataFrame:
     from pyspark.sql.types import StructField, StructType
 
     mark = {CHANGED: True} if changed else {}
     fields = [StructField(f.name, f.dataType, f.nullable, mark if f.name == "date" else {}) for f in rows.schema.fields]
-    return unread_frame(spark, StructType(fields))
+    return unread_frame(spark, StructType(fields), number)
 
 
 def _is_of_other_dates(leaf: PlanLeaf) -> bool:

@@ -149,7 +149,8 @@ class SequenceOfTwoTopics(Terminal):
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
     what_to_run = (
         "kdi refine {table}   (first set `{field}` in the document to what the source counts, such as "
-        "source.lsn or struct(kafka.timestamp, kafka.offset))"
+        "source.lsn or struct(kafka.timestamp, kafka.offset). If it has frozen rows, move it away as well: the new "
+        "table has the dates that are not)"
     )
 
 
@@ -209,7 +210,8 @@ class TextNotUtf8(Terminal):
     what_is_safe = "nothing was committed; the next refinement reads the same rows again."
     what_to_run = (
         "kdi refine {table}   (first change how sql casts bytes to text: try_validate_utf8(CAST(key AS STRING)) is "
-        "null for such bytes, and base64(key) keeps them)"
+        "null for such bytes, and base64(key) keeps them. If it has frozen rows, move it away as well: the new table "
+        "has the dates that are not)"
     )
 
 

@@ -58,7 +58,14 @@ def known_topics(log: TableLog, consumer: str, upstreams: Iterable[UpstreamChang
 
 def read_topics(spark: SparkSession, upstreams: Sequence[UpstreamChanges]) -> TopicsOfRows:
     """The topics of all upstream rows, by the transaction ids of their tables."""
-    ids: set[str] = set().union(*(TableAt.open(spark, u.uri, u.version).transaction_ids for u in upstreams))
-    found = topics_of(ids)
-    names = (topic_txn_id(app_id, topic) for app_id, topics in found.items() for topic in topics)
-    return TopicsOfRows(frozenset(names), max(map(len, found.values()), default=0))
+    names, most = set[str](), 0
+    for upstream in upstreams:
+        ids = TableAt.open(spark, upstream.uri, upstream.version).transaction_ids
+        found = topics_of(ids)
+        names |= {topic_txn_id(app_id, topic) for app_id, topics in found.items() for topic in topics}
+        counted = {name for name in ids if name.endswith(topics_id(""))}
+        # Of a refined table, whose log also names topics of rows that it has no longer.
+        log = TableLog.existing(upstream.uri, upstream.version) if counted else None
+        of_rows = [log.transaction_version(name) or 0 for name in counted] if log else map(len, found.values())
+        most = max(most, *of_rows, 0)
+    return TopicsOfRows(frozenset(names), most)

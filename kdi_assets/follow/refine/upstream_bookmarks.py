@@ -156,7 +156,10 @@ def others_transactions(log: TableLog, names: Collection[str], consumer: str, ve
     held: dict[str, int] = {}
     end = format_id("")
     for other in {name.removesuffix(end) for name in names if name.endswith(end)} - {consumer}:
+        since = log.transaction_version(version_id(other))
         try:
+            if since is not None and since < log.version:
+                log.commit(since + 1)  # if this one is gone, all would be read from the newest one back to it
             markers = read_bookmarks(log, other, alone=False).markers
         except KdiError:  # which it gets itself
             continue

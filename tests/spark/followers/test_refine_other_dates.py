@@ -42,6 +42,10 @@ OF_OTHER_DATES: dict[str, str | dict[str, str]] = {
     "union with the next day": "SELECT date, id FROM orders UNION ALL SELECT date_add(date, 1), id FROM orders",
     "window over dates": "SELECT date, id, lag(id) OVER (PARTITION BY host ORDER BY date, id) AS before FROM orders",
     "subquery": "SELECT date, id, bytes - (SELECT min(bytes) FROM orders) AS above FROM orders",
+    "subqueries of tables of one shape": (
+        "SELECT date, id, bytes - (SELECT min(bytes) FROM orders) AS a, bytes - (SELECT min(bytes) FROM prices) AS b "
+        "FROM orders"
+    ),
     "join to itself": "SELECT a.date, a.id, b.date AS other FROM orders a JOIN orders b ON a.host = b.host",
     "groups over dates": "SELECT max(date) AS date, host, count(*) AS n FROM orders GROUP BY host",
     "other day": "SELECT date_add(date, CAST(bytes > 15 AS INT)) AS date, id FROM orders",
