@@ -161,7 +161,7 @@ def others_transactions(log: TableLog, names: Collection[str], consumer: str, ve
             if since is not None and since < log.version:
                 log.commit(since + 1)  # if this one is gone, all would be read from the newest one back to it
             markers = read_bookmarks(log, other, alone=False).markers
-        except KdiError:  # which it gets itself
+        except (CommitUnreadable, KdiError):  # which it gets itself
             continue
         if markers.committed is None:
             continue

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kdi_assets.delta.log import TableLog
+from kdi_assets.delta.markers import topic_txn_id
 from kdi_assets.follow.refine import consumer
 from kdi_assets.follow.refine.consumer import NewRows, new_rows
 from kdi_assets.follow.refine.consumer_errors import (
@@ -18,6 +20,8 @@ from kdi_assets.follow.refine.consumer_errors import (
     RowsOfOtherDates,
 )
 from kdi_assets.follow.refine.errors import RefiningFailed, UpstreamGone, UpstreamMissing
+from kdi_assets.follow.refine.topics import TopicsOfRows, read_topics, topics_id
+from kdi_assets.follow.upstream import changes_since
 from tests.refined import Lakeside
 
 if TYPE_CHECKING:
@@ -195,3 +199,32 @@ def test_a_consumer_does_not_replace_the_rows_of_another(lakeside: Lakeside) -> 
     second().append(second().rows)
 
     assert lakeside.rows(MADE) == lakeside.rows("bronze/events") + lakeside.rows("bronze/others")
+
+
+def test_a_commit_that_follows_another_consumers_keeps_that_ones_bookmark(lakeside: Lakeside) -> None:
+    """Procedure: two assets of one table see the same rows; the one commits none of them, before the other commits."""
+    uris = {"upstream": lakeside.uri("bronze/events"), "output": lakeside.uri(MADE)}
+    for row in (FIRST, LATE):
+        lakeside.append(row)
+        made, other = new_in(lakeside), new_rows(lakeside.spark, **uris, consumer="other")
+        assert other is not None
+        other.append(other.rows.where("false"))
+        if row is LATE:
+            made.append(made.rows)
+
+    assert new_rows(lakeside.spark, **uris, consumer="other") is None
+    assert new_rows(lakeside.spark, **uris, consumer="made") is None
+
+
+def test_a_refined_table_says_of_how_many_topics_its_rows_are(lakeside: Lakeside) -> None:
+    """Purpose: its log still names the topics of rows that were computed again."""
+    names = frozenset(topic_txn_id("web", topic) for topic in ("one", "two"))
+    for name in names:
+        lakeside.append(LATE, txn=name)
+    of_stream = changes_since(TableLog.existing(lakeside.uri("bronze/events")), None)
+    assert read_topics(lakeside.spark, [of_stream]).most == 2
+
+    lakeside.append(LATE, txn=topics_id("bronze/events"))
+
+    of_refined = changes_since(TableLog.existing(lakeside.uri("bronze/events")), None)
+    assert read_topics(lakeside.spark, [of_refined]) == TopicsOfRows(names, 1)

@@ -148,6 +148,29 @@ def test_a_commit_of_one_asset_sets_the_bookmarks_of_the_others_again(tmp_path: 
     assert new_rows(cast("Any", None), upstream=upstream, output=output, consumer="two") is None
 
 
+def test_an_asset_whose_commits_have_left_the_log_costs_the_others_one_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Purpose: the log since then may be long, and each commit would read it."""
+    output = f"{tmp_path}/silver/made"
+    for version in range(6):
+        made = bookmark_transactions("one" if version else "two", {"id": 1}, version)
+        properties = CommitProperties(app_transactions=[Transaction(*each) for each in made.items()])
+        write_deltalake(output, pa.table({"id": [version]}), mode="append", commit_properties=properties)
+    DeltaTable(output).create_checkpoint()
+    Path(output, "_delta_log", f"{1:020}.json").unlink()
+    log, read, actions = TableLog.existing(output), list[int](), TableLog.actions
+
+    def counted(log: TableLog, version: int) -> Any:
+        read.append(version)
+        return actions(log, version)
+
+    monkeypatch.setattr(TableLog, "actions", counted)
+
+    assert others_transactions(log, set(bookmark_transactions("two", {"id": 1}, 0)), "one", 6) == {}
+    assert read == [1]
+
+
 @pytest.mark.parametrize(
     ("undone", "instead"),
     [(None, "move s3://lake/silver/t away, and"), (7, "RESTORE s3://lake/silver/t to version 7, its newest commit")],
