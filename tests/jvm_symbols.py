@@ -134,6 +134,10 @@ JVM: Mapping[str, Sequence[str]] = {
     f"{SPARK}:unread_frame": [
         f"{_CATALYST}.plans.physical.UnknownPartitioning.<init>/1",
         f"{_SQL}.execution.LogicalRDD.<init>/9",
+        f"{_SQL}.classic.Dataset.queryExecution/0",
+        f"{_SQL}.execution.QueryExecution.analyzed/0",
+        f"{_SQL}.catalyst.plans.QueryPlan.output/0",
+        f"{_SQL}.catalyst.plans.QueryPlan.outputOrdering/0",
         f"{_SQL}.classic.Dataset.ofRows/2",
     ],
     f"{SPARK}:optimised_leaves": [
@@ -241,6 +245,7 @@ JVM: Mapping[str, Sequence[str]] = {
         f"{_SNAPSHOT}.logPath/0",
     ],
     f"{DELTA}:version_of": [f"{_SNAPSHOT}.version/0"],
+    f"{DELTA}:forget_log": [f"{_LOG}.invalidateCache/2", "org.apache.hadoop.fs.Path.<init>/1"],
     f"{DELTA}:transaction_ids": [f"{_SNAPSHOT}.setTransactions/0", f"{_ACTIONS}.SetTransaction.appId/0"],
     f"{DELTA}:metadata_of": [f"{_SNAPSHOT}.metadata/0", f"{_TRANSACTION}.metadata/0"],
     f"{DELTA}:schema_text": [f"{_ACTIONS}.Metadata.schemaString/0"],

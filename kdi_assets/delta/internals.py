@@ -72,6 +72,12 @@ def version_of(snapshot: Any) -> int:
     return int(snapshot.version())
 
 
+def forget_log(spark: SparkSession, uri: str) -> None:
+    """Let Delta read the log of a table anew; it remembers which of its files there were."""
+    jvm = jvm_view(spark)
+    jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(jvm_session(spark), jvm.org.apache.hadoop.fs.Path(uri))
+
+
 def transaction_ids(snapshot: Any) -> frozenset[str]:
     """All transaction ids that the log knows."""
     return frozenset(str(txn.appId()) for txn in listed(snapshot.setTransactions()))

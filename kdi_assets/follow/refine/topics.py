@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdi_assets.delta.files import TableAt
+from kdi_assets.delta.internals import forget_log
 from kdi_assets.delta.log import TableLog
 from kdi_assets.delta.markers import topic_txn_id, topics_of
 from kdi_assets.follow.upstream import UpstreamChanges
@@ -60,7 +61,7 @@ def read_topics(spark: SparkSession, upstreams: Sequence[UpstreamChanges]) -> To
     """The topics of all upstream rows, by the transaction ids of their tables."""
     names, most = set[str](), 0
     for upstream in upstreams:
-        ids = TableAt.open(spark, upstream.uri, upstream.version).transaction_ids
+        ids = _transaction_ids(spark, upstream)
         found = topics_of(ids)
         names |= {topic_txn_id(app_id, topic) for app_id, topics in found.items() for topic in topics}
         counted = {name for name in ids if name.endswith(topics_id(""))}
@@ -69,3 +70,14 @@ def read_topics(spark: SparkSession, upstreams: Sequence[UpstreamChanges]) -> To
         of_rows = [log.transaction_version(name) or 0 for name in counted] if log else map(len, found.values())
         most = max(most, *of_rows, 0)
     return TopicsOfRows(frozenset(names), most)
+
+
+def _transaction_ids(spark: SparkSession, upstream: UpstreamChanges) -> frozenset[str]:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        return TableAt.open(spark, upstream.uri, upstream.version).transaction_ids
+    except (Py4JError, PySparkException):  # a clean-up has deleted commits that Delta remembers
+        forget_log(spark, upstream.uri)
+        return TableAt.open(spark, upstream.uri, upstream.version).transaction_ids
