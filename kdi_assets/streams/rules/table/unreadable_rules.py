@@ -33,13 +33,13 @@ def unreadable_rules(evaluated: DataFrame, decoder: StreamDecoder, elements: Ele
     """
     if isinstance(decoder.stream.format, Files):
         return []  # the rows of the files are judged, as messages of their own
-    times, found = list(_of_expressions(evaluated, decoder.stream, elements)), []
-    if times:
+    values, found = list(_of_expressions(evaluated, decoder.stream, elements)), []
+    if values:
         of_bytes = columns_of_bytes_as_text(evaluated)
-        texts = [part for part in times if result_column(part[0]) in of_bytes]
+        texts = [part for part in values if result_column(part[0]) in of_bytes]
         found = [Rule("invalid_utf8", is_not_utf8(value, type_), path) for path, value, type_ in texts]
-    times += [] if decoder.payload_decoder.bounds_times else list(_of_record(decoder))
-    found += [Rule("out_of_range", is_out_of_years(value, type_), path) for path, value, type_ in times]
+    values += [] if decoder.payload_decoder.bounds_times else list(_of_record(decoder))
+    found += [Rule("out_of_range", is_out_of_years(value, type_), path) for path, value, type_ in values]
     return [rule for rule in found if rule.predicate]
 
 
