@@ -153,14 +153,18 @@ class Topic:
         return replace(change, partition=partition, offset=self.ends[partition] - 1)
 
 
-def in_portions(changes: Sequence[Change], random: Random, *, portions: int) -> list[list[Change]]:
-    """The changes as they arrive: mostly in order, some sent twice, some much later than others."""
+def in_portions(changes: Sequence[Change], topic: Topic, random: Random, *, portions: int) -> list[list[Change]]:
+    """The changes as they arrive: mostly in order, some much later than others, some twice.
+
+    A connector that starts again sends some again, perhaps to another topic partition than before.
+    """
     found: list[list[Change]] = [[] for _ in range(portions)]
     for n, change in enumerate(changes):
         due = n * portions // len(changes)
         found[min(portions - 1, due + (random.randrange(portions) if random.random() < 0.1 else 0))].append(change)
         if random.random() < 0.1:
-            found[random.randrange(due, portions)].append(change)
+            again = topic.sent([change])[0] if random.random() < 0.5 else change
+            found[random.randrange(due, portions)].append(again)
     return found
 
 

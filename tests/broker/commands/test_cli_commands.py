@@ -236,7 +236,8 @@ def test_a_loss_is_shown_first_and_accepted_with_yes(kdi: Kdi, orders: DrivenStr
     publish(orders, good=20)
     delete_records(orders, {0: 7})
     refused = kdi("drain", "orders")
-    command = next(line.split("kdi ")[1] for line in refused.err.splitlines() if line.startswith("  Run:"))
+    [run] = [line for line in refused.err.splitlines() if line.startswith("  Run:")]
+    command = run.split("kdi ")[1].split("   (")[0]
 
     shown = kdi(*command.split())
     assert TableLog.existing(orders.uri).version == 1

@@ -91,7 +91,7 @@ def test_a_table_of_changes_is_the_database_after_every_portion(
         lakeside.refine(people)
         assert contents(lakeside, people) == expected(people, delivered), f"{after}, seed {seed}"
 
-    for number, portion in enumerate(in_portions(sent, random, portions=PORTIONS)):
+    for number, portion in enumerate(in_portions(sent, topic, random, portions=PORTIONS)):
         arrived = [change for change in portion if change.primary_key not in erased]
         lakeside.append([change.values for change in arrived], CHANGES, SCHEMA)
         delivered = [*delivered, *arrived]

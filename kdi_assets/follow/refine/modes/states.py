@@ -83,7 +83,7 @@ def ordered_changes(changes: DataFrame, mode: Upsert) -> DataFrame:
     }
     if OLD in changes.columns:
         found |= _old_forms(mode, of_key)
-    values = [c for c in changes.columns if c not in (SEQUENCE, AT, CARRIED, IS_NEW, DELETES, OLD)]
+    values = [c for c in changes.columns if c not in (SEQUENCE, AT, IS_NEW, DELETES, OLD)]
     # Column by column: Spark would make a struct of them before the shuffle, and sort rows of twice the size.
     before = [F.lag(F.col(f"`{c}`")).over(in_order).alias(c) for c in (SEQUENCE, AT, DELETES, *values)]
     found |= {"_kdi_before": F.struct(*before), "_kdi_newest": F.max(SEQUENCE).over(of_key)}
@@ -119,7 +119,7 @@ def _unordered(mode: Upsert, values: Sequence[str]) -> Column:
     but its keys: the end of a span in the table is one whose other columns are not known.
 
     Args:
-        values: The columns that say something.
+        values: The columns that say something, and ``carried`` if there is one.
     """
     from pyspark.sql import functions as F
 
@@ -127,10 +127,21 @@ def _unordered(mode: Upsert, values: Sequence[str]) -> Column:
     matters = F.col(SEQUENCE) == F.col("_kdi_newest") if mode.scd_type == 1 else F.lit(True)
     same_partition = before[AT]["partition"] == F.col(f"{AT}.partition")
     comes_before = F.coalesce(same_partition & (before[AT] != F.col(AT)), F.lit(False))
-    now = F.to_json(F.struct(*(F.col(f"`{c}`") for c in values)), EXACT_JSON)
-    then = F.to_json(F.struct(*(before[c].alias(c) for c in values)), EXACT_JSON)
+    now = _content({c: F.col(f"`{c}`") for c in values})
+    then = _content({c: before[c] for c in values})
     says, said = (F.when(~deletes, json) for deletes, json in ((F.col(DELETES), now), (before[DELETES], then)))
     return matters & (before[SEQUENCE] == F.col(SEQUENCE)) & ~comes_before & ~says.eqNullSafe(said)
+
+
+def _content(values: dict[str, Column]) -> Column:
+    """What a change says, as JSON. In the table it has former values of the columns it lacks: it did not say these."""
+    from pyspark.sql import functions as F
+
+    if CARRIED in values:
+        lacks = F.array_sort(F.coalesce(F.map_keys(values[CARRIED]), F.array().cast("array<string>")))
+        own = {c: F.when(~F.array_contains(lacks, c), value) for c, value in values.items() if c != CARRIED}
+        values = {**own, CARRIED: lacks}
+    return F.to_json(F.struct(*(value.alias(c) for c, value in values.items())), EXACT_JSON)
 
 
 def states_of(ordered: DataFrame, mode: Upsert) -> DataFrame:
