@@ -13,7 +13,7 @@
 # make faults        run the fault matrix, write it into docs/reliability.md                              [SEED=…]
 # make chaos         random faults and decisions, of Kafka and Kinesis, walks of followers, 30 seconds each
 #                    [SECONDS=… SEED=… LAKE=s3]
-# make soak          load a whole deployment for half an hour, write docs/operations.md        [SECONDS=… SEED=…]
+# make soak          load a whole deployment for 45 minutes, write docs/operations.md        [SECONDS=… SEED=…]
 # make bench         compare our drain with Structured Streaming for 25 minutes, write docs/benchmarks.md
 #                    [CASES="1k clean bad warm": writes only with WRITE=1; ROUNDS=… AGAINST=another checkout]
 # make tour          make the screenshots of docs/tour.md

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from kdi_assets.tools.local.generator import Traffic, WebRequests
 from tests.faults.soak.site import STARTED_SECONDS, Load, System, wait_for
 
-STREAMS, RATE = 5, 200.0
+RATE = 200.0
 AT_ONCE = "{backlog_messages: 1000, lag_seconds: 1, min_gap_seconds: 2}"
 USUAL = "{backlog_messages: 100, lag_seconds: 60}"
 WARMED_SECONDS = 30.0

@@ -1,6 +1,7 @@
 """Run the loads, and write the results into the documentation.
 
-python -m tests.faults.soak.run [freshness] [many] [killing] [--seconds 600] [--write docs/operations.md]
+python -m tests.faults.soak.run [freshness] [freshness-of-50] [many] [killing] [--seconds 600]
+    [--write docs/operations.md]
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -39,11 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write(options.write, name, lines)
 
 
-def _freshness(seconds: float, seed: int) -> list[str]:
-    with running_system(streams=loads.STREAMS, drain_when=loads.AT_ONCE) as system:
+def _freshness(streams: int, seconds: float, seed: int) -> list[str]:
+    with running_system(streams=streams, drain_when=loads.AT_ONCE) as system:
         seen = loads.freshness(system, seconds)
     return [
-        f"{loads.RATE:.0f} messages a second into {loads.STREAMS} streams for {seen.seconds:.0f} s, "
+        f"{loads.RATE:.0f} messages a second into {streams} streams for {seen.seconds:.0f} s, "
         f"{seen.messages:,} messages:",
         f"from timestamp to visible p50 {seen.p50:.1f} s, p95 {seen.p95:.1f} s, p99 {seen.p99:.1f} s.",
         f"Idle afterwards: {seen.idle_core:.1%} of a core; a Dagster without streams {seen.empty_core:.1%}.",
@@ -74,7 +76,8 @@ def _killing(seconds: float, seed: int) -> list[str]:
 
 
 SCENARIOS: Mapping[str, Callable[[float, int], list[str]]] = {
-    "freshness": _freshness,
+    "freshness": partial(_freshness, 5),
+    "freshness-of-50": partial(_freshness, 50),
     "many": _many,
     "killing": _killing,
 }
