@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import copyfile
+from shutil import copyfile, rmtree
 
 import psutil
 from rich.console import Console
@@ -110,6 +110,11 @@ class State:
         return self.postgres, self.home / f"{FOLDER}-runtime"
 
     @property
+    def served(self) -> Path:
+        """Which lake PostgreSQL has rows of."""
+        return self.home / f"{FOLDER}-lake"
+
+    @property
     def dagster(self) -> Path:
         """Dagster's instance: runs, events, the sensor's memory."""
         return self.folder / "dagster"
@@ -125,7 +130,16 @@ class State:
         return cls(Path(os.environ.get("KDI_HOME", CHECKOUT / ".kdi")).absolute(), on_s3)
 
     def prepare(self) -> None:
-        """Create the folders, and set the environment of this process and its children to them in any case."""
+        """Create the folders, and set the environment of this process and its children to them in any case.
+
+        PostgreSQL's data are removed if the other lake was served last: rows of the same table there are not replaced.
+        """
+        if self.lake != (self.served.read_text() if self.served.exists() else State(self.home).lake):
+            stop_postgres(self.postgres)
+            for folder in self.databases:
+                rmtree(folder, ignore_errors=True)
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.served.write_text(self.lake)
         for folder in (self.dagster, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
         copyfile(CHECKOUT / "dagster.yaml", self.dagster / "dagster.yaml")
