@@ -31,6 +31,7 @@ class S3Server:
             "SERVICES": ",".join(services),
             "S3_PERSIST": "1" if keep else "0",
             "S3_DATA_DIR": str(data / "objects"),
+            "MINISTACK_REGION": REGION,  # it does not keep the regions of kept buckets
             "LOG_LEVEL": "WARNING",
             "TMPDIR": str(data),
         }
