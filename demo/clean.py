@@ -16,7 +16,6 @@ def main() -> None:
     stop_postgres(state.postgres)
     for folder in (state.broker, state.lake, state.dagster, state.logs, *state.databases, on_s3.folder):
         rmtree(folder, ignore_errors=True)
-    state.served.unlink(missing_ok=True)
     say(f"removed broker data, lakes, PostgreSQL's data, Dagster's state and logs from {state.home}")
 
 

@@ -49,7 +49,7 @@ def main() -> None:
         with stopped_at_the_end() as stack:
             driver = WarmDriver(state, stack)
             broker = start_kafka(state, stack)
-            start_database(state.postgres, stack)
+            start_database(state.postgres, state.lake, stack)
             code_server = CodeServer(state, stack)  # after the database: its last runs end first
             generator = start_command(state, stack, "generator", "kdi", "generate", f"--rate={RATE}", f"--bad={BAD}")
             code_server.await_listening()

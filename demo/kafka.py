@@ -77,7 +77,7 @@ def main() -> None:
                 start_s3(state, stack)
             driver = WarmDriver(state, stack)
             start_kafka(state, stack)
-            database = start_database(state.postgres, stack)
+            database = start_database(state.postgres, state.lake, stack)
             daemon = start_command(state, stack, "dagster", "dagster-daemon", "run", "-w", str(WORKSPACE))
             driver.await_ready()
             tables = load_folder() if database else replace(load_folder(), served={})

@@ -78,7 +78,7 @@ def start_parts(stack: ExitStack) -> tuple[KinesisServer, bool]:
     os.environ |= {**server.environment(), "KDI_HOME": str(home), "KDI_LAKE": str(home / "lake"), "KDI_DRIVER": "own"}
     os.environ.setdefault("KDI_SPARK_MASTER", "local[*]")
     say(f"Kinesis answers on {server.endpoint}")
-    return server, start_database(home / FOLDER, stack)
+    return server, start_database(home / FOLDER, str(home / "lake"), stack)
 
 
 class Records:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from shutil import copyfile, rmtree
+from shutil import copyfile
 
 import psutil
 from rich.console import Console
@@ -110,11 +110,6 @@ class State:
         return self.postgres, self.home / f"{FOLDER}-runtime"
 
     @property
-    def served(self) -> Path:
-        """Which lake PostgreSQL has rows of."""
-        return self.home / f"{FOLDER}-lake"
-
-    @property
     def dagster(self) -> Path:
         """Dagster's instance: runs, events, the sensor's memory."""
         return self.folder / "dagster"
@@ -130,16 +125,7 @@ class State:
         return cls(Path(os.environ.get("KDI_HOME", CHECKOUT / ".kdi")).absolute(), on_s3)
 
     def prepare(self) -> None:
-        """Create the folders, and set the environment of this process and its children to them in any case.
-
-        PostgreSQL's data are removed if the other lake was served last: rows of the same table there are not replaced.
-        """
-        if self.lake != (self.served.read_text() if self.served.exists() else State(self.home).lake):
-            stop_postgres(self.postgres)
-            for folder in self.databases:
-                rmtree(folder, ignore_errors=True)
-        self.home.mkdir(parents=True, exist_ok=True)
-        self.served.write_text(self.lake)
+        """Create the folders, and set the environment of this process and its children to them in any case."""
         for folder in (self.dagster, self.logs):
             folder.mkdir(parents=True, exist_ok=True)
         copyfile(CHECKOUT / "dagster.yaml", self.dagster / "dagster.yaml")
@@ -287,15 +273,26 @@ def start_s3(state: State, stack: ExitStack) -> None:
     say(f"S3 answers on {server.endpoint}")
 
 
-def start_database(data: Path, stack: ExitStack) -> bool:
+def start_database(data: Path, lake: str, stack: ExitStack) -> bool:
     """The embedded PostgreSQL, which would start and end with each run; false: there is none for this Python."""
     if find_spec("pgserver") is None:
         say("no embedded PostgreSQL for this version of Python: gold cannot be served, all else works")
         return False
     with _signals.held():
-        start_postgres(data)
+        server = start_postgres(data)
         stack.callback(stop_postgres, data)  # its own stop leaves it to a run that used it and was killed
+    _drop_rows_of_another_lake(server.url, lake)
     return True
+
+
+def _drop_rows_of_another_lake(url: str, lake: str) -> None:
+    """Drop the demo's table if it has rows of another demo's lake: no run replaces these."""
+    import psycopg
+
+    forget = "DELETE FROM kdi_served WHERE target = 'daily_usage' AND NOT starts_with(source, %s)"
+    with suppress(psycopg.errors.UndefinedTable), psycopg.connect(url) as connection:
+        if connection.execute(forget, [lake]).rowcount:
+            connection.execute("DROP TABLE daily_usage")
 
 
 class CodeServer:

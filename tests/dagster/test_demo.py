@@ -8,21 +8,24 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from playwright.sync_api import Browser, Page, Request
 
 from demo import kafka
-from demo.parts import BIN, WORKSPACE, State
+from demo.parts import BIN, WORKSPACE, State, start_database
 from demo.watch import Seen
+from kdi_assets.follow.serve.postgres.embedded import start_postgres, stop_postgres
+from kdi_assets.follow.serve.postgres.served_versions import prepare_schema
 from kdi_assets.runtime.processes import Child
 from kdi_assets.tools.local.broker import QUICK_START, free_port
-from kdi_assets.tools.local.s3_server import ACCESS_KEY, start_s3_server
+from kdi_assets.tools.local.s3_server import ACCESS_KEY, REGION, start_s3_server
 from tests.browser import conftest as ui
 from tests.browser.site import START_SECONDS, answers
 from tests.conftest import CHECKOUT
@@ -153,6 +156,44 @@ def test_cleaning_stops_the_database_that_a_killed_process_left(start: Start, ho
 
     assert (ran_on, cleaning.returncode, psutil.pid_exists(server)) == (True, 0, False), output
     assert not (home / "postgres").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "rows"), [("/lake/gold/daily_usage", 1), ("s3://lake/tables/gold/daily_usage", None)]
+)
+def test_a_demo_on_another_lake_begins_without_the_rows_of_the_first_one(
+    tmp_path: Path, source: str, rows: int | None
+) -> None:
+    """Procedure: PostgreSQL has a row of the demo's table, and one of a user's; the parts of `/lake` start.
+    Pass: the demo's row is there if it is of that lake; the user's table is there in any case.
+    """
+    data = tmp_path / "postgres"
+    with ExitStack() as stack:
+        stack.callback(stop_postgres, data)
+        with psycopg.connect(url := start_postgres(data).url) as connection:
+            prepare_schema(connection, "public", "daily_usage")
+            connection.execute("UPDATE kdi_served SET source = %s", [source])
+            connection.execute("CREATE TABLE daily_usage AS SELECT 1; CREATE TABLE mine AS SELECT 1")
+
+        start_database(data, "/lake", stack)
+
+        with psycopg.connect(url) as connection:
+            left = [count for (count,) in connection.execute("SELECT count(*) FROM kdi_served UNION ALL TABLE mine")]
+            table = connection.execute("SELECT to_regclass('daily_usage')::text").fetchone()
+    assert (left, table) == ([rows or 0, 1], ("daily_usage" if rows else None,))
+
+
+def test_kept_buckets_are_in_their_region_when_the_s3_server_starts_again(tmp_path: Path) -> None:
+    first = start_s3_server(tmp_path, keep=True)
+    first.create_bucket("lake")
+    first.client().put_object(Bucket="lake", Key="kept", Body=b"1")
+    first.stop()
+
+    again = start_s3_server(tmp_path, keep=True)
+    found = again.client().get_bucket_location(Bucket="lake")["LocationConstraint"]
+    again.stop()
+
+    assert found == REGION
 
 
 @dataclass(frozen=True)

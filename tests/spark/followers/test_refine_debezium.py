@@ -7,6 +7,7 @@ import os
 from base64 import b64encode
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import md5
 from random import Random
 from typing import Any
@@ -150,6 +151,26 @@ def test_a_value_that_was_never_seen_is_null_and_not_the_placeholder_until_it_ar
         assert report.unknown_values == (0 if report.kind == "rebuild" or body else 1)
         assert (row[COLUMNS.index("name")], row[COLUMNS.index("body")]) == ("new", body)
         lakeside.assert_as_computed_at_once(people)
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_a_change_that_a_connector_sends_again_to_another_topic_partition_says_the_same(
+    lakeside: Lakeside, scd_type: int
+) -> None:
+    """Purpose: a connector that starts again sends changes again, and the topic may have got partitions meanwhile.
+    Procedure: a row; an update without its large value; the same update in another topic partition.
+    Pass: the value of before, and no further state.
+    """
+    people = table(scd_type=scd_type)
+    updated = Change("u", None, person(id=1, name="new", body=WORD), 20, 0, 1)
+    for change in (Change("c", None, person(id=1, body="text"), 10, 0, 0), updated, replace(updated, partition=1)):
+        lakeside.append([change.values], CHANGES, SCHEMA)
+        lakeside.refine(people)
+
+    found = contents(lakeside, people)
+    assert {row[COLUMNS.index("body")] for row in found} == {"text"}
+    assert found.total() == scd_type
+    lakeside.assert_as_computed_at_once(people)
 
 
 @pytest.mark.parametrize("columns", [["id", "name"], ["id", "name", "tags"]])
