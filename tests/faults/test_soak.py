@@ -5,6 +5,7 @@ The last of them leaves no stream behind.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -52,7 +53,13 @@ def test_kills_of_daemon_run_driver_and_broker_under_load_lose_and_double_nothin
 
 
 def test_messages_of_a_steady_load_are_all_seen_in_the_tables(system: System) -> None:
-    seen = loads.freshness(some(system, LOADED), 4, warmed_seconds=1, idle_seconds=1)
+    loaded = some(system, LOADED)
+    before = Counter(message.topic_partition.topic for message in loaded.produced())
 
+    seen = loads.freshness(loaded, 4, warmed_seconds=1, idle_seconds=1)
+
+    sent = Counter(message.topic_partition.topic for message in loaded.produced()) - before
     assert seen.messages > 0
+    assert len(sent) == LOADED
+    assert max(sent.values()) - min(sent.values()) <= 1
     assert 0 < seen.p50 <= seen.p95 <= seen.p99

@@ -47,9 +47,13 @@ class System:
     def lake(self) -> str:
         return self.deployment.environment["KDI_LAKE"]
 
-    def publish(self, streams: Sequence[Stream], count: int, *, traffic: WebRequests) -> None:
-        """Send this many messages, in turn to each of the streams; the broker acknowledges them later."""
-        for number, value in enumerate(traffic.batch(count, now=datetime.now(UTC))):
+    def publish(self, streams: Sequence[Stream], count: int, *, traffic: WebRequests, sent: int = 0) -> None:
+        """Send this many messages, in turn to each of the streams; the broker acknowledges them later.
+
+        Args:
+            sent: Messages of the same load that were sent before: the turn goes on after them.
+        """
+        for number, value in enumerate(traffic.batch(count, now=datetime.now(UTC)), start=sent):
             self.publisher.produce(streams[number % len(streams)].topic, value)
         self.publisher.client.poll(0)
 
@@ -149,7 +153,7 @@ class Load:
         began, sent = time.monotonic(), 0
         while not self._stopping.wait(1 / PUBLISHED_A_SECOND):
             due = int((time.monotonic() - began) * self._rate)
-            self._system.publish(self._system.streams, due - sent, traffic=self._traffic)
+            self._system.publish(self._system.streams, due - sent, traffic=self._traffic, sent=sent)
             sent = due
 
 
