@@ -15,14 +15,22 @@ USUAL = "{backlog_messages: 100, lag_seconds: 60}"
 WARMED_SECONDS = 30.0
 """The first drains of a new JVM compile the code for all later ones; they are not typical."""
 PER_STREAM = 200
+UNITS = ("driver", "code-server", "daemon")
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """The result; times in seconds, shares of one core."""
+    """The result; times in seconds, shares of one core.
+
+    Attributes:
+        drains: Commits during the measured load.
+        busy_cores: What driver, code server with its runs, and daemon use under load.
+    """
 
     seconds: float
     messages: int
+    drains: int
+    busy_cores: float
     p50: float
     p95: float
     p99: float
@@ -40,25 +48,31 @@ def freshness(
     """
     wait_for(system.settled, seconds=STARTED_SECONDS, what="every stream has its table")
     load, began = Load(system, rate=RATE), datetime.now(UTC)
-    time.sleep(warmed_seconds + seconds)  # the load itself
+    time.sleep(warmed_seconds)
+    cpu_before = system.cpu_seconds(*UNITS)
+    time.sleep(seconds)  # the load itself
+    busy = (system.cpu_seconds(*UNITS) - cpu_before) / seconds
     load.stop()
     wait_for(system.drained, seconds=120, what="all is drained")
+    drains = system.drains()
     visible = {
         (counts.range.topic_partition, offset): seen_at
-        for seen_at, entry in system.drains()
+        for seen_at, entry in drains
         for counts in entry.ranges
         for offset in range(counts.range.start, counts.range.end)
     }
-    counted = [m for m in system.produced() if m.timestamp >= began + timedelta(seconds=warmed_seconds)]
+    warmed = began + timedelta(seconds=warmed_seconds)
+    under_load = [at for at, _ in drains if warmed <= at < warmed + timedelta(seconds=seconds)]
+    counted = [m for m in system.produced() if m.timestamp >= warmed]
     ordered = sorted((visible[m.topic_partition, m.offset] - m.timestamp).total_seconds() for m in counted)
     p50, p95, p99 = (ordered[int(share * (len(ordered) - 1))] for share in (0.5, 0.95, 0.99))
-    idle = _idle_core(system, "driver", "code-server", "daemon", seconds=idle_seconds)
+    idle = _idle_core(system, *UNITS, seconds=idle_seconds)
     # A Dagster without an asset or a sensor, on the same instance.
     system.deployment.stop()
     (system.deployment.streams / "defs.yaml").unlink()
     system.deployment.start("code-server", "daemon")
     empty = _idle_core(system, "code-server", "daemon", seconds=idle_seconds)
-    return Freshness(seconds, len(ordered), p50, p95, p99, idle_core=idle, empty_core=empty)
+    return Freshness(seconds, len(ordered), len(under_load), busy, p50, p95, p99, idle_core=idle, empty_core=empty)
 
 
 def _idle_core(system: System, *names: str, seconds: float) -> float:

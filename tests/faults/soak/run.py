@@ -48,6 +48,8 @@ def _freshness(streams: int, seconds: float, seed: int) -> list[str]:
         f"{loads.RATE:.0f} messages a second into {streams} streams for {seen.seconds:.0f} s, "
         f"{seen.messages:,} messages:",
         f"from timestamp to visible p50 {seen.p50:.1f} s, p95 {seen.p95:.1f} s, p99 {seen.p99:.1f} s.",
+        f"{seen.drains / seen.seconds:.1f} drains a second, for which driver, code server and daemon use "
+        f"{seen.busy_cores:.1f} cores: {seen.busy_cores * seen.seconds / seen.drains:.2f} CPU seconds of each drain.",
         f"Idle afterwards: {seen.idle_core:.1%} of a core; a Dagster without streams {seen.empty_core:.1%}.",
     ]
 
