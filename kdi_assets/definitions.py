@@ -11,10 +11,11 @@ from types import ModuleType
 
 import dagster as dg
 
-from kdi_assets.components.names import table_start
+from kdi_assets.components.names import forget_starts
 from kdi_assets.components.refined_groups import groups_by_document
 from kdi_assets.components.topics import topic_assets
-from kdi_assets.documents.loading.loader import defs_folder, load_folder
+from kdi_assets.documents.loading.loader import cached_streams, defs_folder, load_folder_once
+from kdi_assets.inherited_definitions import FolderDefinitions, inherited_definitions
 from kdi_assets.resources.spark import SparkResource
 from kdi_assets.sensors.check_tables import check_schedules, table_check_job
 from kdi_assets.sensors.downstream import downstream_sensors
@@ -45,10 +46,33 @@ def definitions_for(folder: Path, *own: dg.Definitions) -> dg.Definitions:
         Mistakes: Documents are wrong; it names every mistake of every document.
         DefsFolderMissing: The folder does not exist.
     """
-    for read in (table_start, groups_by_document):
-        read.cache_clear()  # a code server loads again in its process, and older rows may have come
+    for forget in (forget_starts, cached_streams.cache_clear):
+        forget()  # a code server loads again in its process, and documents or older rows may have come
+    inherited = inherited_definitions(folder)
+    if inherited and not own:
+        return inherited.location
+    return _with_downstream(inherited.of_documents if inherited else _of_documents(folder), *own)
+
+
+def folder_definitions(folder: Path) -> FolderDefinitions:
+    """The definitions that runs inherit, with what Dagster makes of them for a run; raises as ``definitions_for``."""
+    of_documents = _of_documents(folder)
+    location = _with_downstream(of_documents)
+    repository = location.get_repository_def()  # Dagster keeps it with the definitions, and the job with it
+    if repository.has_implicit_global_asset_job_def():
+        repository.get_implicit_global_asset_job_def()
+    return FolderDefinitions(of_documents, location)
+
+
+def _with_downstream(*parts: dg.Definitions) -> dg.Definitions:
+    location = dg.Definitions.merge(*parts)
+    return dg.Definitions.merge(location, dg.Definitions(sensors=downstream_sensors(location)))
+
+
+def _of_documents(folder: Path) -> dg.Definitions:
+    groups_by_document.cache_clear()  # their dates are those of tables
     # Before Dagster reads the documents: it would stop at the first mistake.
-    documents = load_folder(folder)
+    documents = load_folder_once(folder)
     streams, refined, served = documents.streams.values(), documents.refined.values(), documents.served.values()
     checks, upkeep = table_check_job(streams), upkeep_jobs([*streams, *refined], served)
     shared = dg.Definitions(
@@ -65,8 +89,7 @@ def definitions_for(folder: Path, *own: dg.Definitions) -> dg.Definitions:
         schedules=[*check_schedules(checks), *upkeep_schedules(upkeep)],
         executor=dg.in_process_executor,  # one run, many streams, one Spark session
     )
-    location = dg.Definitions.merge(component_definitions(folder), shared, *own)
-    return dg.Definitions.merge(location, dg.Definitions(sensors=downstream_sensors(location)))
+    return dg.Definitions.merge(component_definitions(folder), shared)
 
 
 def component_definitions(folder: Path) -> dg.Definitions:

@@ -45,23 +45,21 @@ def serve_grpc(
     *,
     program: str,
     processes: Callable[[], BaseContext],
-    forget: Callable[[], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT, like ``dagster api grpc``; ``reload_location`` loads the definitions again.
 
     Args:
         processes: Called when the server starts: what the processes of its runs are made from.
-        forget: Called before definitions are loaded again: forgets what was read for those before.
     """
     from dagster._cli.api import grpc_command
     from dagster._grpc import server
 
     os.environ.setdefault(CALLS_AT_ONCE, THREADS_FOR_CALLS)
-    server.DagsterApiServer = _reloading_server(processes, forget)  # type: ignore[misc]
+    server.DagsterApiServer = _reloading_server(processes)  # type: ignore[misc]
     grpc_command(list(arguments), prog_name=program)
 
 
-def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[], None]) -> type[DagsterApiServer]:
+def _reloading_server(processes: Callable[[], BaseContext]) -> type[DagsterApiServer]:
     """Dagster's server, with processes of runs and a reload of our own; arguments as of ``serve_grpc``."""
     from dagster._grpc import server
     from dagster._grpc.__generated__.dagster_api_pb2 import ReloadCodeReply
@@ -92,7 +90,6 @@ def _reloading_server(processes: Callable[[], BaseContext], forget: Callable[[],
 
         def _load_again(self) -> None:
             with self._reload_lock:
-                forget()
                 # In a thread of its own: Dagster keeps the context of a load in the thread, and this may be a tick's.
                 loading = start_in_thread(self._loaded, name="reload")
                 try:

@@ -1,8 +1,8 @@
 """Imports of the process whose forks are the runs of a code server (``kdi_assets.resources.code_server``).
 
 A fork has the importing thread alone. So no import here may need another one: those that numpy, pyarrow and deltalake
-start are OpenBLAS' and jemalloc's, which prepare for forks. No state that can change may be kept: each run opens
-Dagster's instance and reads the documents itself.
+start are OpenBLAS' and jemalloc's, which prepare for forks. State that can change may be used only by a run that has
+compared it, as the definitions of ``kdi_assets.inherited_definitions``: each run opens Dagster's instance itself.
 """
 
 from __future__ import annotations
@@ -51,3 +51,6 @@ for module in (*MODULES_OF_RUNS, *CLIENTS, *DECODERS, os.environ["KDI_DEFINITION
         import_module(module)
 with _errors_logged(), DagsterInstance.get():  # imports its storage
     pass
+with _errors_logged():
+    make = import_module("kdi_assets.definitions").folder_definitions
+    import_module("kdi_assets.inherited_definitions").make_for_forks(make)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
 from hashlib import sha256
 
 import dagster as dg
@@ -59,15 +59,48 @@ def dates(stream: Stream) -> dg.DailyPartitionsDefinition:
 
 def first_date(stream: Stream) -> date:
     """The first date partition: the start of the stream's date window, or with `auto` the oldest date of the table."""
-    window = stream.date_window
-    if window.start != "auto":
-        return window.start
-    return max(window.first, table_start(stream.table_uri(Settings.from_environment().lake)))
+    uri = auto_start_uri(stream)
+    return max(stream.date_window.first, table_start(uri)) if uri else stream.date_window.first
 
 
-@cache
+def auto_start_uri(stream: Stream) -> str | None:
+    """The table with whose oldest date the partitions start; ``None``: they start with the document's date."""
+    return stream.table_uri(Settings.from_environment().lake) if stream.date_window.start == "auto" else None
+
+
+_starts: dict[str, date] = {}
+_asks_storage = True
+
+
 def table_start(uri: str) -> date:
     """The oldest date of a table. Read once a load of the code location: that is when Dagster takes partitions."""
+    start = _starts.get(uri)
+    if start is None:  # not looked up twice: a reload in another thread may forget it in between
+        if not _asks_storage:
+            raise LookupError(f"{uri}: its oldest date is not known")
+        start = _starts[uri] = _read_start(uri)
+    return start
+
+
+def forget_starts() -> None:
+    """Let ``table_start`` read again."""
+    _starts.clear()
+
+
+@contextmanager
+def only_known_starts(starts: Mapping[str, date]) -> Iterator[None]:
+    """Let ``table_start`` know these and ask no storage; it raises ``LookupError`` for others."""
+    global _asks_storage
+    _asks_storage = False
+    _starts.update(starts)
+    try:
+        yield
+    finally:
+        _asks_storage = True
+        forget_starts()
+
+
+def _read_start(uri: str) -> date:
     today = datetime.now(UTC).date()  # always a partition, or no run could be requested: rows may be dated ahead
     try:
         return min(oldest_date(uri) or today - timedelta(days=DAYS_BEFORE_FIRST_DRAIN), today)

@@ -157,7 +157,7 @@ def test_a_code_server_answers_other_calls_while_ticks_wait(
     given = list[object]()
     monkeypatch.setattr(api, "grpc_command", lambda *_, **__: given.append(threads.resolve_envvar_value(None)))
 
-    serve_grpc([], program="test", processes=lambda: get_context("spawn"), forget=lambda: None)
+    serve_grpc([], program="test", processes=lambda: get_context("spawn"))
 
     assert given == [used]
 
@@ -174,7 +174,7 @@ def test_the_server_that_is_served_makes_its_runs_from_the_context_given(monkeyp
     monkeypatch.setattr(server.DagsterApiServer, "__init__", lambda self: None)
     monkeypatch.setattr("dagster._cli.api.grpc_command", lambda *_, **__: made.append(server.DagsterApiServer()))
 
-    serve_grpc([], program="test", processes=lambda: context, forget=lambda: None)
+    serve_grpc([], program="test", processes=lambda: context)
 
     assert [served._mp_ctx for served in made] == [context]
 
@@ -187,12 +187,12 @@ def test_no_tick_waits_once_the_server_stops(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("dagster._cli.api.grpc_command", lambda *_, **__: server.DagsterApiServer().cleanup())
     monkeypatch.setattr(reload, "_TICKS_END", [Event()])
 
-    serve_grpc([], program="test", processes=lambda: get_context("spawn"), forget=lambda: None)
+    serve_grpc([], program="test", processes=lambda: get_context("spawn"))
 
     assert said == [True], "before Dagster waits for the runs, in which time it answers"
 
 
-def test_a_reload_forgets_what_was_read_swaps_the_definitions_and_shows_itself_by_a_new_id(
+def test_a_reload_swaps_the_definitions_and_shows_itself_by_a_new_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server, said = import_module("dagster._grpc.server"), []
@@ -217,10 +217,10 @@ def test_a_reload_forgets_what_was_read_swaps_the_definitions_and_shows_itself_b
     monkeypatch.setattr("dagster._cli.api.grpc_command", lambda *_, **__: made.append(server.DagsterApiServer()))
     assert reload.reload_location() is False
 
-    serve_grpc([], program="test", processes=lambda: get_context("spawn"), forget=lambda: said.append("forget"))
+    serve_grpc([], program="test", processes=lambda: get_context("spawn"))
 
     assert reload.reload_location() is True
-    assert (said, made[0]._loaded_repositories) == (["forget", "load"], "second")
+    assert (said, made[0]._loaded_repositories) == (["load"], "second")
     after = made[0]._server_id
     assert after != "1"
     with pytest.raises(reload.ReloadFailed, match="tabel: no such field"):

@@ -34,18 +34,23 @@ def document_in(folder: Path) -> Path | None:
     return next((folder / name for name in DOCUMENT_NAMES if (folder / name).is_file()), None)
 
 
+def is_ours(type_: str) -> bool:
+    """Whether documents of a type are read here, and by no component of another package."""
+    return type_ == FOLDER_TYPE or type_.startswith("kdi_assets.")
+
+
 def _read_below(folder: Path, found: Documents, above: FolderDefaults) -> None:
     document, defaults = document_in(folder), _read_defaults(folder, found, above)
     types = _read_file(document, found, defaults) if document else {FOLDER_TYPE}
-    only_ours = all(type_ == FOLDER_TYPE or type_.startswith("kdi_assets.") for type_ in types)
+    only_ours = all(map(is_ours, types))
     for path in _visible(folder):
         if path.is_dir() and FOLDER_TYPE in types:
             _read_below(path, found, defaults)
         elif not only_ours:
             continue  # another component may read YAML files of its own beside and below its document
         elif path.is_dir():
-            found.mistakes += [_below_document(file, document) for file in _yaml_files(path)]
-        elif _is_yaml(path) and path != document and path.name != DEFAULTS:
+            found.mistakes += [_below_document(file, document) for file in visible_files(path) if is_yaml(file)]
+        elif is_yaml(path) and path != document and path.name != DEFAULTS:
             found.mistakes.append(_wrong_name(path))
 
 
@@ -85,15 +90,17 @@ def _visible(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.iterdir()) if not path.name.startswith(".") and path.name != "__pycache__"]
 
 
-def _is_yaml(path: Path) -> bool:
+def is_yaml(path: Path) -> bool:
+    """Whether the file has the name of a YAML file."""
     return path.suffix in (".yaml", ".yml")
 
 
-def _yaml_files(folder: Path) -> Iterator[Path]:
+def visible_files(folder: Path) -> Iterator[Path]:
+    """The files below a folder, and behind links; without hidden ones and Python's caches."""
     for path in _visible(folder):
         if path.is_dir():
-            yield from _yaml_files(path)
-        elif _is_yaml(path):
+            yield from visible_files(path)
+        else:
             yield path
 
 

@@ -16,7 +16,7 @@ from kdi_assets.documents.loading.errors import (
     Mistakes,
     UnknownStream,
 )
-from kdi_assets.documents.loading.folder import read_folder
+from kdi_assets.documents.loading.folder import is_ours, read_folder
 from kdi_assets.documents.loading.format_files import read_format
 from kdi_assets.documents.loading.lakes import (
     lakes_without_client,
@@ -67,6 +67,7 @@ class LoadedFolder:
         documents: By the name of the stream.
         refined_documents: By the name of the refined table.
         topic_tables: The documents of many topics; their streams are among the others.
+        of_other_packages: Whether some documents are components of other packages.
     """
 
     streams: dict[str, Stream] = field(default_factory=dict)
@@ -79,6 +80,7 @@ class LoadedFolder:
     connections: dict[str, KinesisRegion] = field(default_factory=dict)
     registries: dict[str, Registry] = field(default_factory=dict)
     mistakes: list[DocumentMistake] = field(default_factory=list)
+    of_other_packages: bool = False
 
     def streams_of(self, name: str) -> list[Stream]:
         """The streams of a document of many topics."""
@@ -112,7 +114,15 @@ def load_streams(folder: Path | None = None) -> Mapping[str, Stream]:
 
 def load_folder(folder: Path | None = None) -> LoadedFolder:
     """All that the documents of a folder describe, in alphabetical order; raises like ``load_streams``."""
-    loaded = read_streams(folder or defs_folder())
+    return _without_mistakes(read_streams(folder or defs_folder()))
+
+
+def load_folder_once(folder: Path) -> LoadedFolder:
+    """``load_folder``, by ``cached_streams``: Dagster's components of the folder are made from the same read."""
+    return _without_mistakes(cached_streams(folder.resolve(), Settings.from_environment().kafka))
+
+
+def _without_mistakes(loaded: LoadedFolder) -> LoadedFolder:
     if loaded.mistakes:
         raise Mistakes(mistakes=sorted_mistakes(loaded.mistakes))
     streams, refined = dict(sorted(loaded.streams.items())), dict(sorted(loaded.refined.items()))
@@ -191,6 +201,7 @@ def read_streams(
     found = read_folder(folder)
     more = proposed or Documents()
     loaded = LoadedFolder(mistakes=[*found.mistakes, *more.mistakes])
+    loaded.of_other_packages = not all(map(is_ours, {document.type for document in found.documents}))
     by_type = _by_type([*found.documents, *more.documents], loaded.mistakes)
     _add_connections(by_type, loaded, Settings.from_environment().kafka if main_servers is None else main_servers)
     paths = TablePaths()
@@ -256,7 +267,7 @@ def _add_streams(by_type: Mapping[str, Sequence[YamlDocument]], loaded: LoadedFo
 
 @lru_cache(maxsize=4)
 def cached_streams(folder: Path, main_servers: str) -> LoadedFolder:
-    """``read_streams``, once per process: Dagster loads the components of a folder one by one."""
+    """``read_streams``, once a load of the code location: Dagster loads the components of a folder one by one."""
     return read_streams(folder, main_servers=main_servers)
 
 

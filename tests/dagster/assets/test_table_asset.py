@@ -16,7 +16,7 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from dagster._core.loader import LoadingContextForTest
 
 from kdi_assets.components import asset_checks, table_run
-from kdi_assets.components.names import check_key, dates, letters_key, table_key, table_start, topic_key
+from kdi_assets.components.names import check_key, dates, forget_starts, letters_key, table_key, table_start, topic_key
 from kdi_assets.components.table_asset import Audit, table_asset
 from kdi_assets.components.table_run import REQUESTED_TAG
 from kdi_assets.documents.model.stream import CheckName, DateWindow, Stream
@@ -156,7 +156,7 @@ def test_late_rows_before_the_first_partition_are_stored_and_shown_after_the_nex
     result = run(instance, stream, ScriptedDrain([a_commit(1, {outside: 1, OLD: 3, yesterday(): 1})]))
     shown = dates(stream)
     (Path(stream.table_uri(lake_in_environment)) / f"date={OLD}").mkdir(parents=True)
-    table_start.cache_clear()  # a new process
+    forget_starts()  # a new process
 
     assert set(events(instance, table_key(stream))) == {str(OLD), str(yesterday())}
     texts = [e.user_message for e in instance.all_logs(result.run_id)]

@@ -13,6 +13,7 @@ from tests.table_by_hand import TableByHand, data_file
 RUN = """
 import os, sys
 from datetime import date
+from kdi_assets import inherited_definitions
 from kdi_assets.resources import preloaded
 
 before = {*sys.modules}
@@ -26,6 +27,7 @@ table = DeltaTable(sys.argv[1])
 print({str(day): facts for day, facts in date_facts(table, [date.fromisoformat(sys.argv[2])]).items()})
 print(QueryBuilder().register("t", table).execute("SELECT count(*) AS n FROM t WHERE id < 0").schema.names)
 print({"confluent_kafka", "deltalake", "numpy", "pandas", "pyarrow", "pyspark"} & (sys.modules.keys() - before))
+print("asks for definitions:", inherited_definitions._to_forking is not None)
 """
 
 
@@ -48,4 +50,5 @@ def test_a_run_reads_tables_without_importing_what_takes_long(tmp_path: Path) ->
         f"{{'{today}': {{'dagster/partition_row_count': 3, 'files': 1}}}}",
         "['n']",
         "set()",
+        "asks for definitions: True",
     ]
