@@ -16,7 +16,7 @@ import psutil
 import psycopg
 import pytest
 from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
-from playwright.sync_api import Browser, Page, Request
+from playwright.sync_api import Browser, Page, Route
 
 from demo import kafka
 from demo.parts import BIN, WORKSPACE, State, start_database
@@ -269,26 +269,31 @@ def webserver(state: State, *, log: Path) -> Iterator[str]:
 def visited(browser: Browser, url: str, pages: Mapping[str, str]) -> list[bytes]:
     """What the pages hold, and every answer and message from the server; each must have its text."""
     seen: list[bytes] = []
-    finished: list[Request] = []
     with browser.new_page(viewport=ui.VIEWPORT) as page:
-        page.on("requestfinished", lambda request: finished.append(request))
+        # The browser forgets an answer when it leaves the page that asked, so each is kept before the page has it.
+        page.route("**/graphql*", lambda route: answer(route, seen))
         page.on("websocket", lambda socket: socket.on("framereceived", lambda data: seen.append(as_bytes(data))))
         for path, text in pages.items():
             begin = len(seen)
             page.goto(f"{url}/{path}")
-            wait_until(lambda: any(text.encode() in found for found in look(page, finished, seen)[begin:]))  # noqa: B023
+            wait_until(lambda: any(text.encode() in found for found in look(page, seen)[begin:]))  # noqa: B023
             page.wait_for_load_state("networkidle")
-            look(page, finished, seen)
+            look(page, seen)
+        page.unroute_all(behavior="ignoreErrors")
     return seen
 
 
-def look(page: Page, finished: list[Request], seen: list[bytes]) -> list[bytes]:
-    """Add the page as it is now, and the answers since the last look."""
+def answer(route: Route, seen: list[bytes]) -> None:
+    """Answer with what the server answers, and keep it."""
+    response = route.fetch()
+    seen.append(response.body())
+    route.fulfill(response=response)
+
+
+def look(page: Page, seen: list[bytes]) -> list[bytes]:
+    """Add the page as it is now."""
     page.wait_for_timeout(200)
     seen.append(page.content().encode())
-    answers = [request.response() for request in finished if "/graphql" in request.url]
-    finished.clear()
-    seen += [answer.body() for answer in answers if answer]
     return seen
 
 
