@@ -243,6 +243,7 @@ def test_no_page_of_the_demo_on_s3_shows_a_key(demo_on_s3: EndedDemo, browser: B
         seen = visited(browser, url, {f"runs/{run_id}": "RUN_SUCCESS", **PAGES})
 
     assert any(demo_on_s3.state.lake.encode() in text for text in seen)
+    assert any(text.startswith(b'{"data"') for text in seen), "answers of the server are among what was seen"
     assert [text for text in seen if any(key in text for key in KEYS)] == []
 
 
